@@ -22,7 +22,7 @@ VERSION = "2026.10.11549"
 CONTEXT = 128
 TYPES = {block.name: block for block in BLOCK_TYPES.values()}
 FIM = ("pre", "suf", "mid", "pad", "rep", "sep")
-_NO_FLASH_ATTENTION, _FLOAT32 = 0, 0
+_FLOAT32 = 0
 
 
 class _ModelParameters(ctypes.Structure):
@@ -189,9 +189,11 @@ class Model:
         return self._library.llama_vocab_get_add_bos(self._vocab)
 
     @contextmanager
-    def context(self, size: int = CONTEXT, threads: int = 1) -> Iterator["Context"]:
-        """A context of `size` tokens whose KV cache is in float32."""
-        made = Context(self._model, self.size, size, threads)
+    def context(
+        self, size: int = CONTEXT, threads: int = 1, *, flash: bool = False
+    ) -> Iterator["Context"]:
+        """A context of `size` tokens whose KV cache is in float32; `flash` is for attention."""
+        made = Context(self._model, self.size, size, threads, flash=flash)
         try:
             yield made
         finally:
@@ -201,14 +203,16 @@ class Model:
 class Context:
     """Rows of one text in llama.cpp."""
 
-    def __init__(self, model: int, vocabulary: int, size: int, threads: int) -> None:
+    def __init__(
+        self, model: int, vocabulary: int, size: int, threads: int, *, flash: bool
+    ) -> None:
         self._library = library()
         self._vocabulary = vocabulary
         options = self._library.llama_context_default_params()
         options.n_ctx = options.n_batch = options.n_ubatch = size
         options.n_threads = options.n_threads_batch = threads
         options.type_k = options.type_v = _FLOAT32
-        options.flash_attention = _NO_FLASH_ATTENTION
+        options.flash_attention = int(flash)
         options.swa_full = False
         self._context = self._library.llama_init_from_model(model, options)
         if not self._context:

@@ -232,7 +232,6 @@ def test_every_architecture_is_found_by_its_name():
     [
         ("glm5-next", "; llama.cpp runs it"),
         ("plamo3", "; llama.cpp runs it, and its vocabulary"),
-        ("minimax-m3", "; akunu runs MLX folders of it"),
         ("unheard-of", "; llama.cpp may run it"),
     ],
 )

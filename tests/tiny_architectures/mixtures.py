@@ -151,6 +151,32 @@ def trinity(model: TinyModel) -> None:
             mixture(model, block, shared=32, bias=-0.3)
 
 
+@tiny("minimax-m3")
+def minimax_m3(model: TinyModel) -> None:
+    """Norms of heads, half of each rotated, a dense layer; indexers choose two blocks of eight."""
+    model.sizes(rope_base=5000000.0, head_dim=32)
+    model.keys(
+        rope__dimension_count=16, **EXPERTS, expert_gating_func=2, expert_shared_count=2,
+        expert_weights_scale=2.0, expert_weights_norm=True, leading_dense_block_count=1,
+        attention__indexer__head_count=2, attention__indexer__key_length=32,
+        attention__indexer__top_k=2, attention__indexer__block_size=8,
+        attention__indexer__local_blocks=1,
+    )  # fmt: skip
+    model.frame(64)
+    for layer, block in enumerate(blocks(3)):
+        attention(model, block, head_dim=32)
+        model.norm(block + "attn_q_norm", 32)
+        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        if layer == 0:
+            model.gated(block)
+            continue
+        model.linear(block + "indexer.q_proj", 2 * 32, 64)
+        model.linear(block + "indexer.k_proj", 32, 64)
+        model.norm(block + "indexer.q_norm", 32)
+        model.norm(block + "indexer.k_norm", 32)
+        mixture(model, block, shared=64, bias=-0.8)
+
+
 def exaone_moe_blocks(model: TinyModel, *, layers, dense) -> None:
     """Windows, in which alone positions rotate, norms of q and k, a dense layer."""
     model.sizes(layers=layers, rope_base=1000000.0, head_dim=16)

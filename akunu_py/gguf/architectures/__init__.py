@@ -78,6 +78,7 @@ _READERS = {
     "minicpm": "minicpm.minicpm",
     "minicpm3": "minicpm.minicpm3",
     "minimax-m2": "mixtures.minimax_m2",
+    "minimax-m3": "mixtures.minimax_m3",
     "mistral3": "dense.mistral3",
     "mistral4": "deepseek.mistral4",
     "muse-glimmer": "dense.muse_glimmer",
@@ -114,10 +115,9 @@ _READERS = {
 _LLAMA_CPP = "llama.cpp runs it"
 _ELSEWHERE = {
     **dict.fromkeys(("cohere2moe", "glm5-next", "hy_v4", "qwen4exp"), _LLAMA_CPP),
-    "minimax-m3": "akunu runs MLX folders of it",
     **dict.fromkeys(("plamo2", "plamo3"), f"{_LLAMA_CPP}, and its vocabulary"),
 }
-"""Architectures without a reader -> what to run; there is no class, or no GGUF, or no tokenizer."""
+"""Architectures without a reader -> what to run; there is no class for them, or no tokenizer."""
 
 
 def read_plan(

@@ -1,8 +1,8 @@
 """Single mixtures of experts."""
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules, parameter
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules, parameter, within
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
-from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder, read_head_dim
+from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder, read_head_dim
 from akunu_py.gguf.parts.experts import Gating
 from akunu_py.gguf.plan import ModelPlan
 
@@ -149,6 +149,62 @@ def minimax_m2(model: Decoder) -> ModelPlan:
             "rotary_dim": rotated,
         },
         rotary=rope.layers(model, dims=rotated),
+    )
+
+
+def minimax_m3(model: Decoder) -> ModelPlan:
+    """MiniMax M3, its text model, for `mlx_lm.models.minimax_m3_vl`.
+
+    Layers with experts have indexers, which choose the blocks of rows that are attended to.
+    Converters add the 1 of Gemma's norms to their weights.
+    """
+    attention.require_equal_widths(model)
+    keys = model.keys
+    mixture = experts.read(model, dense=experts.leading_dense(model))
+    experts.require_sigmoid(model)
+    experts.require_one_group(model, mixture)
+    experts.require_normalized(model)
+    index_heads = keys.integer("attention.indexer.head_count", high=MAX_HEADS)
+    if index_heads != model.num_kv_heads:
+        wanted = f"as many heads of an indexer as of keys, here {model.num_kv_heads}"
+        raise keys.unsupported("attention.indexer.head_count", index_heads, wanted)
+    routed = [mixture.routed(layer) for layer in range(model.num_layers)]
+    target = f"{LAYER}.block_sparse_moe"
+    bias = f"{target}.e_score_correction_bias"
+    indexers = {
+        f"indexer.{part}": f"index_{part}" for part in ("q_proj", "k_proj", "q_norm", "k_norm")
+    }
+    rules = [
+        *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
+        *modules(ATTENTION, indexers, layers=mixture.routed),
+        *modules(FEED_FORWARD, layers.GATED, layers=mixture.dense),
+        *experts.stacks(model, mixture, f"{target}.switch_mlp"),
+        *modules(f"{target}.shared_experts", experts.SHARED, layers=mixture.routed),
+        *experts.router(mixture.routed, f"{target}.gate.weight", bias, required=True),
+    ]
+    arguments = {
+        "intermediate_size": mixture.feed_forward_size,
+        "dense_intermediate_size": model.feed_forward_size,
+        "shared_intermediate_size": mixture.feed_forward_size * experts.shared_count(model, low=1),
+        "num_local_experts": mixture.count,
+        "num_experts_per_tok": mixture.used,
+        "routed_scaling_factor": experts.weights_scale(model),
+        "rotary_dim": rope.rotated_dims(model),
+        "rope_parameters": rope.scaling(model),
+        "use_gemma_norm": False,
+        "mlp_layer_types": ["sparse" if flag else "dense" for flag in routed],
+        "sparse_attention_freq": [int(flag) for flag in routed],
+        "index_n_heads": index_heads,
+        "index_head_dim": keys.integer("attention.indexer.key_length", high=MAX_HEAD_DIM),
+        "index_block_size": keys.integer("attention.indexer.block_size"),
+        "index_topk_blocks": keys.integer("attention.indexer.top_k"),
+        "index_local_blocks": keys.integer("attention.indexer.local_blocks", 1, low=0),
+    }
+    return model.plan(
+        "minimax_m3_vl",
+        within("language_model", rules),
+        {"text_config": model.arguments(arguments)},
+        shared_arguments=False,
     )
 
 
