@@ -17,11 +17,12 @@ TOLERANCE = 5e-3
 UNCHECKED: dict[str, str] = {}
 # The simplest of each family; the others are like it.
 SIMPLEST = (
-    "command-r", "deepseek2", "ernie4_5", "exaone", "falcon-h1", "gemma", "gemma3n", "glm4",
-    "glm4moe", "gpt-oss", "gpt2", "granite", "granitehybrid", "hunyuan-moe", "internlm2",
-    "kimi-linear", "lfm2", "llama", "llama-scales", "llama4", "mamba2", "minicpm3", "mistral3",
-    "nemotron", "nemotron_h", "olmo2", "olmoe", "phi2", "qwen2", "qwen3next", "seed_oss", "smollm3",
-    "stablelm", "starcoder2",
+    "command-r", "deepseek2", "deepseek32", "ernie4_5", "exaone", "falcon-h1", "gemma",
+    "gemma3n", "glm4", "glm4moe", "gpt-oss", "gpt2", "granite", "granitehybrid", "hunyuan-moe",
+    "internlm2", "kimi-k3", "kimi-linear", "laguna", "lfm2", "llama", "llama-scales", "llama4",
+    "mamba2", "minicpm3", "mistral3", "muse-glimmer", "nemotron", "nemotron_h", "olmo2",
+    "olmoe", "phi2", "qwen2", "qwen3next", "seed_oss", "smollm3", "stablelm", "starcoder2",
+    "talkie",
 )  # fmt: skip
 EACH = [
     pytest.param(name, marks=() if name in SIMPLEST else pytest.mark.slow)
