@@ -6,7 +6,6 @@ Their caches are of kinds that other families have as well; what differs is how 
 from tiny_families import (
     ALTERNATING,
     DELTA_NET,
-    EXPERTS,
     FAMILIES,
     FRAME,
     GROUPED,
@@ -52,13 +51,6 @@ FAMILIES |= {
             },
         },
     ),
-    "exaone_moe": (
-        "exaone_moe",
-        {
-            **FRAME, **EXPERTS, "num_shared_experts": 1, "sliding_window": WINDOW,
-            "layer_types": ALTERNATING, "is_moe_layer": [False, True, True, True],
-        },
-    ),
     "glm4_moe_lite": ("glm4_moe_lite", {**FRAME, **GROUPED, **LATENT, "rope_scaling": None}),
     "kimi_k25": (
         "kimi_k25",
@@ -69,14 +61,6 @@ FAMILIES |= {
         {
             **FRAME, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 8,
             "shared_intermediate_size": 0,
-        },
-    ),
-    "mistral4": (
-        "mistral4",
-        {
-            **FRAME, **GROUPED, **LATENT, "head_dim": None, "rope_parameters": {
-                **ROPE, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 32,
-            },
         },
     ),
     "muse_spark": (
@@ -91,7 +75,7 @@ FAMILIES |= {
             }
         },
     ),
-    "step3p5": (
+    "step3p5, heads that divide": (
         "step3p5",
         {
             **FRAME, "num_attention_groups": 2, "sliding_window": WINDOW,
