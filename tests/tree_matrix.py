@@ -9,9 +9,9 @@ from rollback_matrix import LONG_WINDOW, SEED
 from tiny_models import VOCABULARY, generate, prompt_of
 
 from akunu_py.models.cache import make_caches
+from akunu_py.models.passes.tree_trials import Trees
 from akunu_py.models.passes.trees import TreeRows
 from akunu_py.models.rollback.caches import RollbackCaches
-from akunu_py.models.tree.trees import Trees
 from akunu_py.values.types import Draft, GenerationConfig
 
 FALL_BACK = [
@@ -74,17 +74,17 @@ class Watched:
 
     def __init__(self, session):
         self.passes = self.accepted = 0
-        rows, commit = session._feed, session.commit
+        feed, commit = session.feed, session.commit
 
-        def choosing(*arguments):
-            self.passes += session._tree is not None
-            return rows(*arguments)
+        def feeding(rows):
+            self.passes += rows.tree is not None
+            return feed(rows)
 
         def committing(accepted):
             self.accepted += len(accepted)
             commit(accepted)
 
-        session._feed, session.commit = choosing, committing
+        session.feed, session.commit = feeding, committing
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Rows at fixed places in passes of one size, for `--reproducible`."""
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Self
 
@@ -15,6 +14,8 @@ from akunu_py.models.cached_rows import (
     MakePasses,
     Passes,
 )
+from akunu_py.models.passes.plan import PassRows
+from akunu_py.models.passes.trees import TreeRows
 from akunu_py.models.rollback.caches import Saved
 from akunu_py.models.row_choices import Scoring
 from akunu_py.system.errors import ConfigError
@@ -62,32 +63,32 @@ class AlignedRows(CachedRows):
         """Number of rows the next pass can take: the rest of the block."""
         return BLOCK_ROWS - len(self.tokens) % BLOCK_ROWS
 
-    def feed(self, rows: mx.array) -> mx.array:
-        """Run a pass over rows [n], n at most `room`; return their logits [1, n, vocab]."""
+    def feed(self, tokens: mx.array) -> mx.array:
+        """Run a pass over tokens [n], n at most `room`; return their logits [1, n, vocab]."""
+        return self.passes.run(self.planned(tokens))
+
+    def planned(self, tokens: mx.array, tree: TreeRows | None = None) -> PassRows:  # noqa: ARG002
+        """Return the rows of a whole block, of which those of the tokens are wanted."""
         if self._before_block is None or len(self.tokens) - self._start == BLOCK_ROWS:
             # All rows in the caches stay.
             self._begin_block()
         else:
             self.rollback.restore(self._before_block)
         held = mx.array(self.tokens[self._start :], dtype=mx.int32)
-        first, count = held.size, rows.size
+        end = held.size + tokens.size
         # Any id of the vocabulary serves as padding.
-        padding = mx.repeat(rows[-1:], BLOCK_ROWS - first - count)
-        logits = self._passes.feed(mx.concatenate([held, rows, padding]))
-        return logits[:, first : first + count]
+        padding = mx.repeat(tokens[-1:], BLOCK_ROWS - end)
+        block = mx.concatenate([held, tokens, padding])
+        return PassRows(block, self.caches, wanted=slice(held.size, end))
 
     @property
     def first_fed(self) -> int:
         """Place of the first row of the last pass: the beginning of its block."""
         return self._start
 
-    def recording(self, count: int) -> AbstractContextManager[AbstractContextManager[object]]:  # noqa: ARG002
-        """Frame the building of a pass, of which nothing is recorded."""
-        return nullcontext(nullcontext())
-
-    def keep(self, fed: Sequence[int], count: int) -> None:
-        """Hold the first `count` of the rows fed: the next pass goes back to before its block."""
-        self.tokens += fed[:count]
+    def keep(self, fed: Sequence[int], kept: Sequence[int]) -> None:
+        """Hold the first rows of those fed: the next pass goes back to before its block."""
+        self.tokens += fed[: len(kept)]
 
     def prefilling(
         self,

@@ -4,7 +4,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -101,13 +100,9 @@ class Passes:
         """Whether recorded passes over the model can be undone; the first call tries it."""
         return self._forward.replays
 
-    def feed(self, rows: mx.array) -> mx.array:
-        """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""
-        return self.feed_tree(rows, None)
-
-    def feed_tree(self, rows: mx.array, tree: TreeRows | None) -> mx.array:
-        """Run a pass over the rows [n] of a tree; return as `feed` does."""
-        (logits,) = self._forward(PassPlan([PassRows(rows, self.caches, tree)]))
+    def run(self, rows: PassRows) -> mx.array:
+        """Run a pass over rows of `caches`; return the wanted logits, not yet evaluated."""
+        (logits,) = self._forward(PassPlan([rows]))
         return logits
 
     def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
@@ -164,8 +159,8 @@ class CachedRows:
         # Whether the caches hold the rows of `tokens`. False inside a change, and after an
         # interrupted one; the caches then start afresh before they are used again.
         self.settled = False
-        self._passes = self._make_passes(self.model, self._kv_bits)
-        self.caches, self.rollback = self._passes.caches, self._passes.rollback
+        self.passes = self._make_passes(self.model, self._kv_bits)
+        self.caches, self.rollback = self.passes.caches, self.passes.rollback
         # In order; the feeder of rows adds them.
         self.tokens: list[int] = []
         # Places that caches without `by_length` go back to, and the number of tokens held there.
@@ -256,7 +251,7 @@ class CachedRows:
 
     def close(self) -> None:
         self.model = None
-        del self._passes
+        del self.passes
         self.caches = []
         self.rollback = RollbackCaches([])
         self._marks = {}
@@ -274,59 +269,46 @@ class CachedRows:
         self.settled = before
 
     @property
-    def takes_trees(self) -> bool:
-        """Whether a pass over a tree may be run on `model` and `caches`."""
-        return self._passes.takes_trees
-
-    @property
-    def joins(self) -> bool:
-        """Whether passes over `caches` may be joined with those over other caches."""
-        return self._passes.joins
-
-    @property
     def room(self) -> int:
         """Number of rows the next pass can take."""
         return sys.maxsize
 
-    def feed(self, rows: mx.array) -> mx.array:
-        """Run a pass over positions [n]; return their logits [1, n, vocab], not yet evaluated."""
-        return self._passes.feed(rows)
+    def feed(self, tokens: mx.array) -> mx.array:
+        """Run a pass over tokens [n]; return their logits [1, n, vocab], not yet evaluated."""
+        return self.passes.run(PassRows(tokens, self.caches))
 
-    def feed_tree(self, rows: mx.array, tree: TreeRows) -> mx.array:
-        """Run a pass over the rows [n] of a tree; return as `feed` does."""
-        return self._passes.feed_tree(rows, tree)
+    def planned(self, tokens: mx.array, tree: TreeRows | None = None) -> PassRows:
+        """Return the rows of a coming pass over tokens [n], of which `keep` will keep some."""
+        rows = PassRows(tokens, self.caches, tree)
+        if tokens.size > 1 and not self.rollback.drops_rows:
+            self._before = self.rollback.save()
+            # Layers that hold nothing yet begin in other ways.
+            if self.tokens and self.passes.replays:
+                rows.record = self.rollback.record(tokens.size)
+        return rows
 
     @property
     def first_fed(self) -> int:
-        """Place of the first row of the last pass of `feed`, before `tokens` has its rows."""
+        """Place of the first row of a planned pass, before `tokens` has its rows."""
         return len(self.tokens)
 
-    def recording(self, count: int) -> AbstractContextManager[AbstractContextManager[object]]:
-        """Frame the building of a pass over `count` positions, of which `keep` will keep some.
+    def keep(self, fed: Sequence[int], kept: Sequence[int]) -> None:
+        """Hold the rows with these indices, in order, of those fed in the last pass.
 
-        Yields what is to be entered around the calls of the model, or of its mixers.
-        """
-        if count < 2 or self.rollback.drops_rows:
-            return nullcontext(nullcontext())
-        self._before = self.rollback.save()
-        # Layers that hold nothing yet begin in other ways.
-        if self.tokens and self._passes.replays:
-            return self.rollback.recording(count)
-        return nullcontext(nullcontext())
-
-    def keep(self, fed: Sequence[int], count: int) -> None:
-        """Hold the first `count` of the rows fed in the last pass, at least one; drop the others.
-
-        Where the pass cannot be undone, the caches go back to before it, and take in these rows in
-        a pass of their own. Raises RollbackError where the caches drop rows but not these.
+        They are the first ones, or a path of a tree; the others are dropped. Where the pass cannot
+        be undone, the caches go back to before it, and take in these rows in a pass of their own.
+        Raises RollbackError where the caches drop rows but not these.
         """
         before, self._before = self._before, None
-        if self.rollback.undo(len(fed) - count):
-            self.tokens += fed[:count]
-        else:
-            assert before is not None  # noqa: S101 - the pass was framed by `recording`
+        held = [fed[row] for row in kept]
+        if kept and kept[-1] >= len(kept):
+            self.rollback.keep(len(fed), kept)
+        elif not self.rollback.undo(len(fed) - len(kept)):
+            assert before is not None  # noqa: S101 - the pass was `planned`
             self.rollback.restore(before)
-            self.feed_apart(fed[:count])
+            self.feed_apart(held)
+            return
+        self.tokens += held
 
     def feed_apart(self, tokens: Sequence[int]) -> None:
         """Run a pass without its logits, and wait for it."""
@@ -347,7 +329,7 @@ class CachedRows:
         with self.changing():
             try:
                 read = partial(self.scores.add, tokens=following) if following else None
-                for layer in self._passes.feeding(mx.array(list(tokens)), read):
+                for layer in self.passes.feeding(mx.array(list(tokens)), read):
                     yield len(self.tokens) + len(tokens) * layer // len(self.caches)
             except GeneratorExit:
                 if not known:

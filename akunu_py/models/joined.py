@@ -12,7 +12,7 @@ from mlx import nn
 from akunu_py.decoding.shared_passes import Offer
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.passes.forward import forward_of
-from akunu_py.models.passes.plan import Asked, PassPlan, PassRows
+from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.models.passes.trials import Pair, refusal, varied
 from akunu_py.models.session import Choosing, Session
 from akunu_py.values.types import Draft
@@ -83,7 +83,7 @@ class WantedChoice:
     """What the draft promises, if it may be cut before the work begins."""
     work: Choosing | None = field(default=None, init=False)
     """The session's work on it, once it has begun."""
-    rows: Asked | None = field(default=None, init=False)
+    rows: PassRows | None = field(default=None, init=False)
     """The rows that the work waits for."""
 
 
@@ -136,20 +136,16 @@ def choose_together(forward: Forward | None, wanted: Sequence[WantedChoice]) -> 
 
 
 def _feed(
-    forward: Forward | None, wanted: Sequence[WantedChoice], feeding: Mapping[int, Asked]
+    forward: Forward | None, wanted: Sequence[WantedChoice], feeding: Mapping[int, PassRows]
 ) -> dict[int, mx.array]:
     """Run one pass over the rows of sessions, by their places; return the logits of each."""
     sessions = [wanted[place].session for place in feeding]
     if len(sessions) < 2 or forward is None:
-        return {place: wanted[place].session.feed(asked) for place, asked in feeding.items()}
-    ends = (0, *accumulate(asked.tokens.size for asked in feeding.values()))
+        return {place: wanted[place].session.feed(rows) for place, rows in feeding.items()}
+    ends = (0, *accumulate(rows.tokens.size for rows in feeding.values()))
     with ExitStack() as stack:
-        parts = []
-        for session, asked, (start, end) in zip(
-            sessions, feeding.values(), pairwise(ends), strict=True
-        ):
+        for session, (start, end) in zip(sessions, pairwise(ends), strict=True):
             session.largest_pass = max(session.largest_pass, ends[-1])
-            record = stack.enter_context(session.building(end - start, slice(start, end)))
-            parts.append(PassRows(asked.tokens, session.rows.caches, asked.tree, record))
-        logits = forward(parts)
+            stack.enter_context(session.building(slice(start, end)))
+        logits = forward(list(feeding.values()))
     return dict(zip(feeding, logits, strict=True))

@@ -123,7 +123,7 @@ def _replay_s(session: Session, prompt: Sequence[int], sampler: Sampler, draft: 
     session.begin(prompt, sampler, len(draft) + 1)
     session.choose(prompt[-1], Draft.chain(draft, "measured"))
     started = time.perf_counter()
-    session.commit(draft[: len(draft) // 2])
+    session.commit(range(len(draft) // 2))
     with mx.stream(session.stream):
         mx.eval([cache.state for cache in session.rows.caches])
     return time.perf_counter() - started

@@ -205,7 +205,8 @@ def _record_bytes(model: nn.Module, caches: list[Cache], rollback: RollbackCache
     install(model)
     held: list[int] = []
     for rows in (2, 3):
-        with rollback.recording(rows) as record, record:
+        with rollback.record(rows) as record:
             model(mx.zeros((1, rows), dtype=mx.int32), cache=caches)
+        record.close()
         held.append(record.nbytes)
     return held[1] - held[0]

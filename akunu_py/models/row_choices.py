@@ -14,36 +14,19 @@ from akunu_py.sampling.sampler import SampledToken, Sampler, is_choice
 from akunu_py.values.types import TokenLogprob
 
 
-class PendingChoice(NamedTuple):
-    """The choice after a row, not read yet."""
+class PendingChoices(NamedTuple):
+    """The choices after the rows of a pass, not read yet."""
 
-    choice: SampledToken
-    """The sampler's; its token may be fed to the next pass."""
-
-    to_read: mx.array
-    """What is read: the token, followed by the row's candidates if they are tracked."""
-
-    kind: mx.Dtype
-    logprobs: "RowLogprobs | None" = None
-    """Log probabilities of the row, if they are reported."""
-
-    def queue(self) -> None:
-        """Have the device compute it, without waiting."""
-        mx.async_eval(self.to_read, self.choice.total, *(self.logprobs or ()))  # type: ignore[no-untyped-call]
-
-
-class PendingRows(NamedTuple):
-    """The choices after the rows of a draft, not read yet."""
+    tokens: Sequence[mx.array]
+    """The token after each row, uint32 [1], which may be fed to the next pass."""
 
     to_read: mx.array
-    """The tokens, followed by the rows' candidates if they are tracked."""
+    """What is read: the tokens, followed by the rows' candidates if they are tracked."""
 
     totals: mx.array
-    last: tuple[int, ...]
-    """The token of each row."""
-
     kind: mx.Dtype
-    logprobs: "tuple[RowLogprobs, ...]" = ()
+    logprobs: "Sequence[RowLogprobs]" = ()
+    """Log probabilities of the rows, if they are reported."""
 
     def queue(self) -> None:
         """Have the device compute them, without waiting."""
@@ -120,11 +103,6 @@ class RowChoices:
             mask[id_ // 32] &= ~np.uint32(1 << id_ % 32)
         self._held_until, self._no_ends = until, mask
 
-    def _row_logprobs(self, logits: mx.array, choice: SampledToken) -> RowLogprobs | None:
-        if self._reported is None:
-            return None
-        return RowLogprobs.of(logits, choice.token, self._reported)
-
     @property
     def needs_tokens(self) -> bool:
         """Whether the host must know the tokens before a row to choose after it."""
@@ -149,36 +127,9 @@ class RowChoices:
         no_ends = mx.array(self._no_ends)
         return [no_ends if len(fed) + len(path) < self._held_until else None for path in paths]
 
-    def pending(self, logits: mx.array, fed: Sequence[int], path: Sequence[int]) -> PendingChoice:
-        """Choose after a row; `logits` are [1, vocab]."""
-        (mask,) = self.masks(logits, fed, (path,))
-        choice = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path), mask)
-        to_read = choice.token
-        if self._width:
-            to_read = mx.concatenate([to_read, top_candidates(logits, self._width)[0]])
-        return PendingChoice(choice, to_read, logits.dtype, self._row_logprobs(logits, choice))
-
-    def read(self, pending: PendingChoice, last: int) -> int:
-        """Bring a choice to the host; `last` is the token of its row.
-
-        Raises ModelFormatError for a row from which no token can be chosen.
-        """
-        ids: list[int] = pending.to_read.tolist()  # type: ignore[assignment]
-        total: float = pending.choice.total.item()  # type: ignore[assignment]
-        if not is_choice(total):
-            raise no_choice(pending.kind)
-        if self._width:
-            self.found = [(last, ids[1:])]
-        if pending.logprobs is not None:
-            self.logprobs = [*pending.logprobs.read()]
-        return ids[0]
-
-    def pending_rows(
-        self,
-        logits: mx.array,
-        fed: Sequence[int],
-        paths: Sequence[tuple[int, ...]],
-    ) -> "PendingRows":
+    def pending(
+        self, logits: mx.array, fed: Sequence[int], paths: Sequence[tuple[int, ...]]
+    ) -> PendingChoices:
         """Choose after rows, given logits [1, rows, vocab] and a path for each row."""
         rows = logits.squeeze(0)
         split = mx.split(rows, len(paths))
@@ -190,19 +141,17 @@ class RowChoices:
                 self.sampler.choice(row, len(fed) + len(path), self.recent(fed, path), mask)
                 for row, path, mask in zip(split, paths, masks, strict=True)
             ]
-        results = [choice.token for choice in choices]
-        if self._width:
-            results.append(top_candidates(rows, self._width).flatten())
-        return PendingRows(
-            to_read=mx.concatenate(results),
-            totals=mx.concatenate([choice.total for choice in choices]),
-            last=tuple(path[-1] for path in paths),
+        tokens = [choice.token for choice in choices]
+        candidates = [top_candidates(rows, self._width).flatten()] if self._width else []
+        reported = self._reported
+        return PendingChoices(
+            tokens,
+            to_read=_joined([*tokens, *candidates]),
+            totals=_joined([choice.total for choice in choices]),
             kind=logits.dtype,
-            logprobs=tuple(
-                found
-                for row, choice in zip(split, choices, strict=True)
-                if (found := self._row_logprobs(row, choice)) is not None
-            ),
+            logprobs=[]
+            if reported is None
+            else [RowLogprobs.of(*of, reported) for of in zip(split, tokens, strict=True)],
         )
 
     def _choices_in_turn(
@@ -226,10 +175,11 @@ class RowChoices:
             chosen.append(found.get(path, none))
         return chosen
 
-    def read_rows(self, pending: "PendingRows", sure: int) -> list[int]:
-        """Bring the choices after rows to the host, `NO_CHOICE` for a row from which none can be.
+    def read(self, pending: PendingChoices, fed: Sequence[int], sure: int) -> list[int]:
+        """Bring choices to the host, `NO_CHOICE` for a row from which none can be.
 
-        Raises ModelFormatError for one of the first `sure` rows, which follow the reply itself.
+        `fed` are the tokens of the rows. Raises ModelFormatError for such a row among the first
+        `sure` ones, which follow the reply itself.
         """
         ids: list[int] = pending.to_read.tolist()  # type: ignore[assignment]
         totals: list[list[float]] = pending.totals.tolist()  # type: ignore[assignment]
@@ -237,11 +187,11 @@ class RowChoices:
         if not all(chosen[:sure]):
             raise no_choice(pending.kind)
         self.logprobs += itertools.chain.from_iterable(one.read() for one in pending.logprobs)
-        width, count = self._width, len(pending.last)
+        width, count = self._width, len(fed)
         if width:
             self.found += [
-                (last, ids[first : first + width])
-                for last, first in zip(pending.last, range(count, len(ids), width), strict=True)
+                (token, ids[first : first + width])
+                for token, first in zip(fed, range(count, len(ids), width), strict=True)
             ]
         return [
             token if made else NO_CHOICE for token, made in zip(ids[:count], chosen, strict=True)
@@ -311,6 +261,10 @@ class ConstrainedChoices(RowChoices):
         free = self.sampler.choice(logits, len(fed) + len(path), self.recent(fed, path), None)
         chosen = (optional[free.token // 32] >> (free.token % 32)) & 1
         return mx.where(chosen == 1, mask, mask & ~optional)
+
+
+def _joined(arrays: list[mx.array]) -> mx.array:
+    return mx.concatenate(arrays) if len(arrays) > 1 else arrays[0]
 
 
 def top_candidates(logits: mx.array, count: int) -> mx.array:

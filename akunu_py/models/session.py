@@ -5,7 +5,6 @@ import gc
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -23,12 +22,13 @@ from akunu_py.models.cached_rows import (
 from akunu_py.models.device import ReplyFrame, replies_stream
 from akunu_py.models.hidden_states import HandedStates, SessionRows
 from akunu_py.models.load_steps import Steps, model_digest
-from akunu_py.models.passes.plan import Asked
+from akunu_py.models.passes.plan import PassRows
+from akunu_py.models.passes.tree_trials import Trees
+from akunu_py.models.passes.trees import DraftRows
 from akunu_py.models.row_bits import rows_bit_equal
-from akunu_py.models.row_choices import ConstrainedChoices, PendingChoice, RowChoices, Scoring
+from akunu_py.models.row_choices import ConstrainedChoices, PendingChoices, RowChoices, Scoring
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
 from akunu_py.models.traffic import MemoryTraffic, memory_traffic
-from akunu_py.models.tree import ArrangedTree, Trees, keep_rows
 from akunu_py.protocols import Drafter, ReplyMasks, Target
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
@@ -39,7 +39,7 @@ from akunu_py.values.types import Draft, PassReport, TokenLogprob
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
 
-Choosing = Generator[Asked | None, mx.array | None, list[int]]
+Choosing = Generator[PassRows | None, mx.array | None, list[int]]
 """A choice whose passes somebody else runs; see `Session.choosing`."""
 
 
@@ -72,7 +72,7 @@ class Session(Target):
         self.stream = replies_stream()
         self._reproducible = reproducible
         self._rows = self._new_rows(model)
-        probe = make_passes(model, kv_bits).feed(mx.zeros((1,), dtype=mx.int32))
+        probe = self._rows.empty().feed(mx.zeros((1,), dtype=mx.int32))
         # Evaluated here so that no array stays lazy on the loading thread's stream: later calls may
         # come from another thread.
         mx.eval(probe)
@@ -82,18 +82,14 @@ class Session(Target):
         self._end = context
         self._choices: RowChoices | None = None
         # The choice that follows the last row fed, queued but not read; see the class docstring.
-        self._in_flight: PendingChoice | None = None
+        self._in_flight: PendingChoices | None = None
         self.look_ahead = True
         self.last_pass = PassReport(0)
-        # Tokens of the last pass that await `commit`, and the index at which the draft begins.
-        self._pass: tuple[int, ...] = ()
-        self._draft_start = 0
+        # The rows of the last pass with a draft, None after a plain step.
+        self._drafted: DraftRows | None = None
+        # Whether they await `commit`.
+        self._undecided = False
         self.largest_pass = 1
-        # The arrangement of a tree in that pass.
-        self._tree: ArrangedTree | None = None
-        # The arrangement by which log probabilities of that pass belong to nodes, and its first
-        # row among them; None where rows are in the order of the draft.
-        self._report_tree: tuple[ArrangedTree, int] | None = None
         self._trees: Trees | None = None
         # Hands the reply's hidden states to its drafter, if that reads them.
         self._states: HandedStates | None = None
@@ -187,7 +183,7 @@ class Session(Target):
 
         Reproducible ones have a shape of their own, and those of several machines more to do.
         """
-        return not self._reproducible and self._rows.joins
+        return not self._reproducible and self._rows.passes.joins
 
     def exchange(self, rows: CachedRows | None) -> CachedRows:
         """Hand the rows over, and go on with others of this model; None for empty ones.
@@ -232,8 +228,7 @@ class Session(Target):
         self._states = None
         self._in_flight = None
         self.look_ahead = True
-        self._pass = ()
-        self._tree = None
+        self._undecided = False
 
     def close(self) -> None:
         """Drop the model and give MLX's pool of freed buffers back to the system.
@@ -271,9 +266,9 @@ class Session(Target):
         return time.perf_counter() - started
 
     def takes_tree(self, draft: Draft) -> bool:
-        """Return whether a tree can be verified now; `akunu_py.models.tree.trees` says how."""
+        """Return whether a tree can be verified now; see `Trees`."""
         # Trees use other kernels, even at the same number of rows.
-        if self._reproducible or not self._rows.takes_trees:
+        if self._reproducible or not self._rows.passes.takes_trees:
             return False
         if self._trees is None:
             self._trees = Trees(self._rows.model, self.context)
@@ -307,10 +302,11 @@ class Session(Target):
         The order is that of `choose`. None stands for a node without logits.
         """
         found = self._choosing.logprobs
-        if self._report_tree is None or not found:
+        if self._drafted is None or not found:
             return found
-        tree, start = self._report_tree
-        return [found[0], *tree.by_node(found[start:], None)]
+        # The first is of the step in flight, or of the last token's row.
+        rows = found[1 - self._drafted.start :]
+        return [found[0], *self._drafted.by_node(rows, None)]
 
     def choose(self, last: int, draft: Draft) -> list[int]:
         """Run one pass and return the target's choice after `last` and after each draft token.
@@ -324,32 +320,28 @@ class Session(Target):
     def choosing(self, last: int, draft: Draft) -> Choosing:
         """Choose as `choose` does, with passes that the caller runs, in `self.stream`.
 
-        Yields the rows [n] of a pass and is sent their logits [1, n, vocab], and yields None before
-        the host waits for what was queued.
+        Yields the rows of a pass and is sent their logits [1, n, vocab], and yields None before the
+        host waits for what was queued.
         """
         self._begin_pass(last, draft)
         was_in_flight = self.in_flight
         if self._in_flight is not None:
             choices = yield from self._choose_in_flight(self._in_flight, last, draft)
-            rows = self._pass
-        elif not draft.is_chain:
-            tree = ArrangedTree(draft, range(len(draft)), last)
-            rows = tree.tokens
-            found = yield from self._verify(rows, 1, tree)
-            choices = [found[0], *tree.choices(found)]
-            self._report_tree = tree, 0
+            fed = 0 if self._drafted is None else len(self._drafted.tokens)
         elif draft.tokens:
-            rows = (last, *draft.tokens)
-            choices = yield from self._verify(rows, 1)
+            rows = DraftRows(draft, range(len(draft)), last)
+            found = yield from self._verify(rows)
+            choices = [found[0], *rows.by_node(found, -1)]
+            fed = len(rows.tokens)
         else:
-            rows = (last,)
-            logits = yield Asked(mx.array(rows))
-            pending = self._choosing.pending(_sent(logits)[:, -1], self._rows.tokens, rows)
+            logits = yield self._rows.planned(mx.array([last]))
+            pending = self._choosing.pending(_sent(logits), self._rows.tokens, [(last,)])
             # Queued before the next pass is built, so that the device has work meanwhile.
             pending.queue()
-            self._rows.tokens += rows
+            self._rows.tokens.append(last)
             choices = [(yield from self._read_and_look_ahead(pending, last))]
-        self.last_pass = PassReport(len(rows), was_in_flight, self.in_flight)
+            fed = 1
+        self.last_pass = PassReport(fed, was_in_flight, self.in_flight)
         return choices
 
     def distributions(self, last: int, draft: Draft) -> NDArray[np.float64]:
@@ -363,13 +355,12 @@ class Session(Target):
         if self._in_flight is not None:
             raise ContractError("ask for distributions in every step of a reply, or in none")
         self._begin_pass(last, draft)
-        tree = None if draft.is_chain else ArrangedTree(draft, range(len(draft)), last)
-        rows = (last, *draft.tokens)
+        rows = DraftRows(draft, range(len(draft)), last)
+        paths = rows.paths()
         found = np.zeros((len(draft) + 1, self.vocabulary_size))
         with mx.stream(self.stream):
-            self._begin_verify(rows, 1, tree)
-            self.last_pass = PassReport(len(rows))
-            logits, paths = run_alone(self._feed(rows), self.feed)
+            logits = self.feed(self._plan(rows))
+            self.last_pass = PassReport(len(rows.tokens))
             self._choosing.find_candidates(logits, paths)
             chain = self._choosing.sampler.chain
             masks = self._choosing.masks(logits, self._rows.tokens, paths)
@@ -392,97 +383,68 @@ class Session(Target):
                     f"the drafter {draft.source!r} drafted the token {token}; ids go from 0 to "
                     f"{self.vocabulary_size - 1}"
                 )
-        if self._pass:
+        if self._undecided:
             raise ContractError("choose was called twice without commit")
         self._rows.settled = False
         self._choosing.found = []
         self._choosing.logprobs = []
-        self._report_tree = None
+        self._drafted = None
 
     def commit(self, accepted: Sequence[int]) -> None:
         """Keep the rows of accepted draft tokens, drop the others."""
-        if self._tree is not None:
-            path = self._tree.rows_of(accepted)
-            keep_rows(self._rows.caches, len(self._pass), path)
-            if self._states is not None:
+        if self._drafted is not None and self._undecided:
+            path = self._drafted.rows_of(accepted)
+            self._rows.keep(self._drafted.tokens, path)
+            if self._states is not None and self._drafted.tree is not None:
                 self._states.keep(path)
-            self._rows.tokens += (self._pass[row] for row in path)
-            self._tree = None
-        elif self._pass:
-            self._rows.keep(self._pass, self._draft_start + len(accepted))
-        self._pass = ()
+        self._undecided = False
         self._rows.settled = True
         self._hand_states()
         self._steps += 1
         if self._steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
 
-    def _choose_in_flight(self, pending: PendingChoice, last: int, draft: Draft) -> Choosing:
+    def _choose_in_flight(self, pending: PendingChoices, last: int, draft: Draft) -> Choosing:
         """Choose after a step in flight: the last token's row is fed, its choice is queued."""
         if not draft.tokens:
             return [(yield from self._read_and_look_ahead(pending, last))]
-        first = self._choosing.read(pending, last)
-        tree = ArrangedTree.below(draft, first)
-        if tree is None:
+        token: int = pending.tokens[0].item()  # type: ignore[assignment]
+        rows = DraftRows.below(draft, token)
+        if rows is None:
             # No token of the draft can be accepted: the plain pipeline continues.
             chosen = yield from self._read_and_look_ahead(pending, last)
             return [chosen, *[-1] * len(draft)]
         self._in_flight = None
-        self._report_tree = tree, 1
-        found = yield from self._verify(tree.tokens, 0, None if tree.rows.is_chain else tree)
-        return [first, *tree.choices(found)]
+        first = self._choosing.read(pending, (last,), 1)
+        found = yield from self._verify(rows)
+        return [*first, *rows.by_node(found, -1)]
 
-    def _verify(
-        self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None = None
-    ) -> Choosing:
-        """Feed rows, drafted from `draft_start` on, 0 or 1; return the choice after each."""
-        self._begin_verify(rows, draft_start, tree)
-        logits, paths = yield from self._feed(rows)
-        pending = self._choosing.pending_rows(logits, self._rows.tokens, paths)
+    def _verify(self, rows: DraftRows) -> Choosing:
+        """Feed rows in one pass; return the choice after each."""
+        logits = yield self._plan(rows)
+        pending = self._choosing.pending(_sent(logits), self._rows.tokens, rows.paths())
         pending.queue()
         yield None
-        return self._choosing.read_rows(pending, draft_start)
+        return self._choosing.read(pending, rows.tokens, rows.start)
 
-    def _begin_verify(
-        self, rows: tuple[int, ...], draft_start: int, tree: ArrangedTree | None
-    ) -> None:
-        """Remember what a pass feeds, for `commit`."""
-        self._pass = rows
-        self.largest_pass = max(self.largest_pass, len(rows))
-        self._draft_start = draft_start
-        self._tree = tree
+    def _plan(self, rows: DraftRows) -> PassRows:
+        """Return a pass over rows, and remember them for `commit`."""
+        self._drafted, self._undecided = rows, True
+        self.largest_pass = max(self.largest_pass, len(rows.tokens))
+        return self._rows.planned(mx.array(rows.tokens), rows.tree)
 
-    def _feed(
-        self, rows: tuple[int, ...]
-    ) -> Generator[Asked | None, mx.array | None, tuple[mx.array, list[tuple[int, ...]]]]:
-        """Feed rows in one pass; return their logits, and the path of each row."""
-        tree = self._tree
-        logits = yield Asked(mx.array(rows), None if tree is None else tree.rows)
-        if tree is None:
-            return _sent(logits), [rows[: index + 1] for index in range(len(rows))]
-        return _sent(logits), [tree.tokens_along(row) for row in range(len(rows))]
-
-    def feed(self, asked: Asked) -> mx.array:
-        """Run a pass over rows [n] that `choosing` asks for; return their logits [1, n, vocab]."""
-        with self.building(asked.tokens.size) as calls, calls:
-            if asked.tree is None:
-                return self._rows.feed(asked.tokens)
-            return self._rows.feed_tree(asked.tokens, asked.tree)
+    def feed(self, rows: PassRows) -> mx.array:
+        """Run a pass that `choosing` asks for; return the logits of its rows [1, n, vocab]."""
+        with self.building():
+            return self._rows.passes.run(rows)
 
     @contextlib.contextmanager
-    def building(
-        self, count: int, rows: slice = slice(None)
-    ) -> Iterator[contextlib.AbstractContextManager[object]]:
-        """Frame the building of a pass over `count` of this session's rows, and keep their states.
-
-        They are the `rows` of the pass, which may have further ones of its own.
-
-        Yields what is to be entered around the calls of the model's layers for these rows.
-        """
+    def building(self, rows: slice = slice(None)) -> Iterator[None]:
+        """Frame the building of a pass, whose `rows` are this session's, and keep their states."""
         # A plain step queues the next pass before `commit`.
         self._hand_states()
-        with self._rows.recording(count) as calls, self._listening():
-            yield calls
+        with self._listening():
+            yield
         if self._states is not None:
             self._states.built(self._rows.first_fed, rows)
 
@@ -496,8 +458,8 @@ class Session(Target):
             self._states.hand(len(self._rows.tokens))
 
     def _read_and_look_ahead(
-        self, pending: PendingChoice, last: int
-    ) -> Generator[Asked | None, mx.array | None, int]:
+        self, pending: PendingChoices, last: int
+    ) -> Generator[PassRows | None, mx.array | None, int]:
         """Read a queued choice, after queueing the pass over it if a further token is needed.
 
         `last` is the token of the choice's row.
@@ -507,13 +469,13 @@ class Session(Target):
         choosing = self._choosing
         if position + 1 >= self._end or choosing.needs_tokens or not self.look_ahead:
             yield None
-            return choosing.read(pending, last)
+            return choosing.read(pending, (last,), 1)[0]
         # The token is not known on the host yet; only penalties and constraints would need it.
-        logits = yield Asked(pending.choice.token)
-        self._in_flight = choosing.pending(_sent(logits)[:, 0], self._rows.tokens, (-1,))
+        logits = yield self._rows.planned(pending.tokens[0])
+        self._in_flight = choosing.pending(_sent(logits), self._rows.tokens, [(-1,)])
         self._in_flight.queue()
         yield None
-        token = choosing.read(pending, last)
+        (token,) = choosing.read(pending, (last,), 1)
         self._rows.tokens.append(token)
         return token
 
@@ -594,21 +556,16 @@ class Session(Target):
         return kind(model, self._kv_bits, self._make_passes)
 
 
-_T = TypeVar("_T")
-
-
-def run_alone(
-    work: Generator[Asked | None, mx.array | None, _T], run: Callable[[Asked], mx.array]
-) -> _T:
+def run_alone(work: Choosing, run: Callable[[PassRows], mx.array]) -> list[int]:
     """Run what `Session.choosing` yields pass by pass, with `run` from rows to logits."""
     logits = None
     while True:
         try:
-            asked = work.send(logits)
+            rows = work.send(logits)
         except StopIteration as end:
-            result: _T = end.value
+            result: list[int] = end.value
             return result
-        logits = None if asked is None else run(asked)
+        logits = None if rows is None else run(rows)
 
 
 def _sent(logits: mx.array | None) -> mx.array:

@@ -49,10 +49,9 @@ def logits(new_rows, model, tokens, rng=None):
         count = min(rng.randrange(1, 8) if rng else 1, rows.room, END - at)
         wrong = rng.randrange(min(rows.room - count, 5) + 1) if rng else 0
         fed = tokens[at : at + count] + [rng.randrange(VOCABULARY) for _ in range(wrong)]
-        with rows.recording(len(fed)) as calls, calls:
-            pass_logits = rows.feed(mx.array(fed)).astype(mx.float32)
+        pass_logits = rows.passes.run(rows.planned(mx.array(fed))).astype(mx.float32)
         found.append(np.array(pass_logits[0, :count]))
-        rows.keep(fed, count)
+        rows.keep(fed, range(count))
     return np.concatenate(found)
 
 

@@ -133,7 +133,7 @@ def test_rows_are_those_of_the_model(kind):
         wrong = prompt_of(rows.room - size, seed=at)
         logits = rows.feed(mx.array(text[at : at + size] + wrong))
         found.append(np.array(logits[0, :size]))
-        rows.keep(text[at : at + size] + wrong, size)
+        rows.keep(text[at : at + size] + wrong, range(size))
         at += size
     plain = Session(model, context=400).logits(text[:at])[19:]
     np.testing.assert_allclose(np.concatenate(found), plain, atol=2e-4 * np.abs(plain).max())

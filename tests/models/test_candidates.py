@@ -103,7 +103,7 @@ def test_they_are_waited_for_with_the_choice_and_the_next_step_is_under_way(sess
     session.commit(())
     ((to_read, total),) = queued
     assert to_read is session._in_flight.to_read
-    assert total is session._in_flight.choice.total
+    assert total is session._in_flight.totals
 
 
 def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):

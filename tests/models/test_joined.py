@@ -2,10 +2,8 @@
 
 import contextlib
 import io
-from contextlib import ExitStack
 from functools import partial
 from itertools import chain, repeat
-from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
@@ -17,10 +15,10 @@ from tiny_models import begin, prompt_of
 from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.joined import JoinedForward, WantedChoice, choose_together
-from akunu_py.models.passes.plan import Asked, PassRows
+from akunu_py.models.passes.plan import PassRows
 from akunu_py.models.passes.trials import HALF_TOLERANCE, TOLERANCE, distance
 from akunu_py.models.rollback.caches import leaves
-from akunu_py.models.row_choices import PendingChoice, PendingRows, RowChoices
+from akunu_py.models.row_choices import PendingChoices, RowChoices
 from akunu_py.models.session import Session
 from akunu_py.values.types import Draft, GenerationConfig
 
@@ -49,10 +47,9 @@ def size_of(model, name):
     return int(rows_of(model, name).feed(mx.array([1])).shape[-1])
 
 
-def run(joined, rows, caches, calls=None):
+def run(joined, rows, caches):
     """Logits of rows of several sessions, from one pass."""
-    calls = calls or [contextlib.nullcontext() for _ in rows]
-    return joined([PassRows(*of[:2], None, of[2]) for of in zip(rows, caches, calls, strict=True)])
+    return joined([PassRows(*of) for of in zip(rows, caches, strict=True)])
 
 
 def tokens(count, place, number, size):
@@ -86,19 +83,13 @@ def test_each_session_gets_what_it_gets_alone(name, monkeypatch):
         fed = [tokens(count, place, number, size) for place, count in enumerate(counts)]
         # The second session joins late, and the first leaves for a pass.
         here = [0, 2] if number == 0 else [1, 2] if number == 3 else [0, 1, 2]
-        with ExitStack() as stack:
-            calls = [
-                stack.enter_context(together[place].recording(counts[place])) for place in here
-            ]
-            caches = [together[place].caches for place in here]
-            found = run(joined, [fed[place] for place in here], caches, calls)
+        found = joined([together[place].planned(fed[place]) for place in here])
         for place, logits in zip(here, found, strict=True):
-            with alone[place].recording(counts[place]) as own, own:
-                expected = alone[place].feed(fed[place])
+            expected = alone[place].passes.run(alone[place].planned(fed[place]))
             assert same(logits, expected), (number, place)
             kept = counts[place] - (number in {2, 4} and counts[place] > 1)
             for rows in (together[place], alone[place]):
-                rows.keep(fed[place].tolist(), kept)
+                rows.keep(fed[place].tolist(), range(kept))
     assert paths_of(model) == parameters
 
 
@@ -238,14 +229,12 @@ class Scripted:
             assert (sent is None) == (step is None)
         return [last]
 
-    def feed(self, asked):
-        return asked.tokens
+    def feed(self, rows):
+        return rows.tokens
 
-    @contextlib.contextmanager
-    def building(self, count, rows):
-        yield contextlib.nullcontext()
+    def building(self, rows):
+        return contextlib.nullcontext()
 
-    rows = SimpleNamespace(caches=())
     largest_pass = 0
 
 
@@ -260,7 +249,7 @@ def chosen(log, **scripts):
     return choose_together(None, wanted_by(log, scripts))
 
 
-ROWS = Asked(mx.array([1]))
+ROWS = PassRows(mx.array([1]), ())
 
 
 def test_the_host_waits_when_all_is_queued():
@@ -281,7 +270,7 @@ def test_a_second_pass_comes_with_the_next_one_of_all():
     behind, *others = wanted_by(log, {"a": [ROWS, ROWS, None], "b": [ROWS, None], "c": [None]})
     assert choose_together(forward, [behind, *others]) == [None, [1], [2]]
     assert log == ["a feeds", "b feeds", "c reads", "b reads"]
-    others = wanted_by(log, {"d": [Asked(mx.array([1, 2])), None], "e": [ROWS, ROWS, None]})
+    others = wanted_by(log, {"d": [PassRows(mx.array([1, 2]), ()), None], "e": [ROWS, ROWS, None]})
     assert choose_together(forward, [behind, *others]) == [[0], [0], None]
     # The last one is alone by then: its rows need no others.
     assert choose_together(None, others[1:]) == [[1]]
@@ -309,8 +298,7 @@ def test_an_error_of_a_choice_is_its_own():
 def test_choices_are_queued_before_one_is_read(monkeypatch, config, draft, queued):
     model, log = build_family("llama"), []
     for owner, name in (
-        (PendingChoice, "queue"), (PendingRows, "queue"),
-        (RowChoices, "read"), (RowChoices, "read_rows"),
+        (PendingChoices, "queue"), (RowChoices, "read"),
     ):  # fmt: skip
         sound = getattr(owner, name)
 

@@ -13,6 +13,7 @@ from akunu_py.drafting.plain import PlainDrafter
 from akunu_py.models import rank_split
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.passes.forward import forward_of
+from akunu_py.models.passes.plan import PassRows
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.ranks import passes
 from akunu_py.models.ranks.passes import Follower, Leader
@@ -282,7 +283,7 @@ def collectives(model, group, rows, monkeypatch):
     monkeypatch.setattr("mlx.nn.layers.distributed.sum_gradients", lambda _group: lambda x: x)
     passes_of_rank = Passes(model, None)
     ids = passes._shared_ids(Wire(model), mx.zeros(rows, dtype=mx.int32))
-    mx.eval(passes_of_rank.feed(ids))
+    mx.eval(passes_of_rank.run(PassRows(ids, passes_of_rank.caches)))
     return len(given), sum(given)
 
 
@@ -304,21 +305,21 @@ def test_a_pass_that_fails_on_rank_0_alone_ends_all(ranks):
         raise RuntimeError("out of memory")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Passes, "feed", fail)
+        patch.setattr(Passes, "run", fail)
         with pytest.raises(SystemExit, match="all ranks end: out of memory"):
             session.logits([1, 2, 3])
 
 
 def test_ctrl_c_comes_after_a_pass(ranks):
     session, wire = ranks(tiny())
-    plain = Passes.feed
+    plain = Passes.run
 
     def interrupted(*args):
         signal.raise_signal(signal.SIGINT)
         return plain(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Passes, "feed", interrupted)
+        patch.setattr(Passes, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)
     generate(session, prompt_of(20), GenerationConfig(), PlainDrafter(), max_tokens=5)

@@ -61,10 +61,9 @@ def distance(found, expected):
 
 def fed(rows, tokens, keep=None):
     """Feed tokens, and keep the first `keep` of them."""
-    with rows.recording(len(tokens)) as calls, calls:
-        logits = rows.feed(mx.array(tokens))
+    logits = rows.passes.run(rows.planned(mx.array(tokens)))
     mx.eval(logits)
-    rows.keep(tokens, len(tokens) if keep is None else keep)
+    rows.keep(tokens, range(len(tokens) if keep is None else keep))
     return logits
 
 
@@ -129,7 +128,7 @@ def test_rows_are_fed_once(hybrid, kind, monkeypatch):
     truth = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=80)
     drafter = adversary(kind, [*prompt, *truth], 3)
     # The trial's passes are not the reply's.
-    assert session.rows._passes.replays
+    assert session.rows.passes.replays
     session.reset()
     begin(session, prompt, max_tokens=80)
     sizes = record_sizes(monkeypatch)
@@ -146,8 +145,7 @@ def test_a_record_is_of_the_last_pass_alone(hybrid):
     rows.prefill(LEAD)
     saved = rows.rollback.save()
     for between in ("restored", "fed"):
-        with rows.rollback.recording(4) as record, record:
-            mx.eval(rows.feed(mx.array([1, 2, 3, 4])))
+        mx.eval(rows.passes.run(rows.planned(mx.array([1, 2, 3, 4]))))
         if between == "restored":
             rows.rollback.restore(saved)
         else:
@@ -227,7 +225,7 @@ def test_an_interrupt_inside_a_replay_starts_the_caches_afresh(hybrid, monkeypat
             raise KeyboardInterrupt
         return over(call, count)
 
-    assert session.rows._passes.replays
+    assert session.rows.passes.replays
     with monkeypatch.context() as patch:
         patch.setattr(_Call, "over", interrupted)
         with pytest.raises(KeyboardInterrupt):

@@ -21,7 +21,7 @@ from pairwise import each_value
 from tiny_models import ADVERSARIES, VOCABULARY, adversary, begin, generate, prompt_of
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter, WindowedNgramDrafter
-from akunu_py.models.cached_rows import PREFILL_CHUNK
+from akunu_py.models.cached_rows import PREFILL_CHUNK, Passes
 from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.models.session import Session
 from akunu_py.values.types import Draft, GenerationConfig
@@ -136,17 +136,17 @@ def test_without_rollback_the_output_changes(session, model, monkeypatch):
 def test_the_device_has_work_before_the_next_pass_is_put_together(session, monkeypatch):
     """A cold step queues its own pass at once, and every step one choice: its token and total."""
     events = []
-    feed, queue = session.rows.feed, mx.async_eval
+    run, queue = Passes.run, mx.async_eval
 
-    def feeding(rows):
+    def running(passes, rows):
         events.append("feed")
-        return feed(rows)
+        return run(passes, rows)
 
     def queueing(*arrays):
         events.append(f"queue {len(arrays)}")
         queue(*arrays)
 
-    monkeypatch.setattr(session.rows, "feed", feeding)
+    monkeypatch.setattr(Passes, "run", running)
     monkeypatch.setattr(mx, "async_eval", queueing)
     prompt = prompt_of(10)
     begin(session, prompt)

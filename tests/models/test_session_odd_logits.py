@@ -13,6 +13,7 @@ from tiny_models import VOCABULARY, begin, prompt_of, tiny
 
 from akunu_py.decoding.loop import make_verifier
 from akunu_py.drafting import PlainDrafter
+from akunu_py.models.cached_rows import Passes
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ModelFormatError
 from akunu_py.testing import OracleDrafter
@@ -175,8 +176,10 @@ def test_what_is_fed_behind_no_choice_is_an_id(monkeypatch):
     """The pass over a token that is being chosen is queued before it is known to be none."""
     session = Session(Odd(no_numbers(len(PROMPT) - 1)), context=300)
     begin(session, PROMPT, CONFIGS["sampled"], 12)
-    fed, feed = [], session.rows.feed
-    monkeypatch.setattr(session.rows, "feed", lambda rows: fed.append(rows) or feed(rows))
+    fed, run = [], Passes.run
+    monkeypatch.setattr(
+        Passes, "run", lambda passes, rows: fed.append(rows.tokens) or run(passes, rows)
+    )
     with pytest.raises(ModelFormatError):
         session.choose(PROMPT[-1], Draft.empty())
     assert len(fed) == 2

@@ -116,7 +116,7 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
     _, model = named
     session, prompt = Session(model, context=600), prompt_of(30)
     expected = generate(session, prompt, GREEDY, PlainDrafter(), max_tokens=30)
-    forward, calls = session.rows.feed, []
+    forward, calls = session.feed, []
 
     def interrupted(rows):
         calls.append(1)
@@ -125,10 +125,10 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(named):
             raise KeyboardInterrupt
         return logits
 
-    session.rows.feed = interrupted
+    session.feed = interrupted
     with pytest.raises(KeyboardInterrupt):
         generate(session, prompt, GREEDY, adversary("half", prompt + expected, 3), max_tokens=30)
-    session.rows.feed = forward
+    session.feed = forward
     drafter = adversary("half", prompt + expected, 3)
     assert generate(session, prompt, GREEDY, drafter, max_tokens=30) == expected
 

@@ -94,7 +94,7 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(model):
     session = Session(model, context=600)
     prompt = prompt_of(20)
     expected = generate(session, prompt, GenerationConfig(), PlainDrafter())
-    forward = session.rows.feed
+    forward = session.feed
     calls = []
 
     def interrupted(rows):
@@ -104,10 +104,10 @@ def test_an_interrupt_inside_a_pass_starts_the_caches_afresh(model):
             raise KeyboardInterrupt
         return forward(rows)
 
-    session.rows.feed = interrupted
+    session.feed = interrupted
     with pytest.raises(KeyboardInterrupt):
         generate(session, prompt, GenerationConfig(), NgramDrafter())
-    session.rows.feed = forward
+    session.feed = forward
     assert generate(session, prompt, GenerationConfig(), NgramDrafter()) == expected
 
 

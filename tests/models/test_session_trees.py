@@ -20,10 +20,10 @@ from tree_matrix import FALL_BACK, TAKEN, TreeAdversary, Watched, largest_differ
 
 from akunu_py.decoding.loop import verify_match
 from akunu_py.drafting import PlainDrafter
-from akunu_py.models import session as session_module
+from akunu_py.models.cached_rows import CachedRows
+from akunu_py.models.passes.tree_trials import Trees
 from akunu_py.models.passes.trials import TOLERANCE
 from akunu_py.models.session import Session
-from akunu_py.models.tree import Trees
 from akunu_py.system.errors import ContractError
 from akunu_py.values.types import Draft, GenerationConfig
 
@@ -84,11 +84,12 @@ def test_without_trees_a_path_is_verified_in_any_family(name):
 def test_without_compaction_the_text_changes(name, monkeypatch):
     """The negative control."""
 
-    def first_rows(caches, fed, kept):
-        family.session._rows.rollback.drop(fed - len(kept))
+    def first_rows(rows, fed, kept):
+        rows.rollback.drop(len(fed) - len(kept))
+        rows.tokens += [fed[row] for row in kept]
 
     family = Family(name)
-    monkeypatch.setattr(session_module, "keep_rows", first_rows)
+    monkeypatch.setattr(CachedRows, "keep", first_rows)
     cell = tree_cell(family, 0.0, prompt_size=12, num_tokens=40)
     assert cell.difference is not None
 
@@ -162,7 +163,7 @@ def test_behind_a_step_in_flight_one_branch_is_fed(session):
     assert choices == [right[1], -1, right[2], -1, right[3], choices[5], right[4]]
     reported = [-1 if one is None else one.token for one in session.logprobs()]
     assert reported == choices
-    assert session._pass == (right[1], right[2], (right[2] + 1) % VOCABULARY, right[3])
+    assert session._drafted.tokens == (right[1], right[2], (right[2] + 1) % VOCABULARY, right[3])
     session.commit((1, 3, 5))
     assert session._rows.tokens == [*prompt, *right[:4]]
     assert session.choose(right[4], Draft.empty()) == [right[5]]
@@ -181,7 +182,7 @@ def test_behind_a_step_in_flight_a_branch_may_be_a_chain_or_none(session):
     assert session._in_flight is not None
     chosen = session.choose(right[1], Draft((other, right[2], right[3]), (-1, -1, 1)))
     assert chosen == [right[2], -1, right[3], right[4]]
-    assert session._tree is None
+    assert session._drafted.tree is None
     session.commit((1, 2))
     assert session._rows.tokens == [*prompt, *right[:4]]
     assert session.choose(right[4], Draft.empty()) == [right[5]]

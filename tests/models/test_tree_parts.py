@@ -17,11 +17,10 @@ from pairwise import each_value
 from tiny_models import tiny
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.passes.trees import TreeMasks, TreeRows, tree_mask
+from akunu_py.models.passes.tree_trials import Trees
+from akunu_py.models.passes.trees import DraftRows, TreeMasks, TreeRows, tree_mask
+from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.models.rollback.parts import SinkCache
-from akunu_py.models.tree import Trees
-from akunu_py.models.tree.compaction import keep_rows
-from akunu_py.models.tree.rows import ArrangedTree
 from akunu_py.system.errors import ContractError, RollbackError
 from akunu_py.values.types import Draft
 
@@ -55,24 +54,25 @@ def test_rows_know_their_depths_and_ancestors():
 
 def test_nodes_become_rows_and_choices_come_back_to_nodes():
     draft = Draft((9, 5, 5, 6, 7), (-1, 0, -1, 2, 2))
-    whole = ArrangedTree(draft, range(5), last=3)
+    whole = DraftRows(draft, range(5), last=3)
     assert whole.tokens == (3, 9, 5, 5, 6, 7)
-    assert whole.rows.parents == (-1, 0, 1, 0, 3, 3)
-    assert whole.choices((30, 31, 32, 33, 34, 35)) == [31, 32, 33, 34, 35]
+    assert whole.tree.parents == (-1, 0, 1, 0, 3, 3)
+    assert whole.by_node((30, 31, 32, 33, 34, 35), -1) == [31, 32, 33, 34, 35]
     assert whole.rows_of(()) == [0]
     assert whole.rows_of((2, 4)) == [0, 3, 5]
-    assert whole.tokens_along(5) == (3, 5, 7)
+    assert whole.paths() == [(3,), (3, 9), (3, 9, 5), (3, 5), (3, 5, 6), (3, 5, 7)]
+    assert DraftRows(Draft.chain((5, 6)), range(2), last=3).tree is None
 
 
 def test_the_first_token_leaves_one_branch():
     # The token stands below another one, too.
     draft = Draft((9, 5, 5, 6, 7), (-1, 0, -1, 2, 2))
-    left = ArrangedTree.below(draft, 5)
+    left = DraftRows.below(draft, 5)
     assert left.tokens == (5, 6, 7)
-    assert left.rows.parents == (-1, 0, 0)
-    assert left.choices((40, 41, 42)) == [-1, -1, 40, 41, 42]
+    assert left.tree.parents == (-1, 0, 0)
+    assert left.by_node((40, 41, 42), -1) == [-1, -1, 40, 41, 42]
     assert left.rows_of((2, 4)) == [0, 2]
-    assert ArrangedTree.below(draft, 6) is None
+    assert DraftRows.below(draft, 6) is None
 
 
 @pytest.mark.parametrize("before", [0, 2, 7, 8, 30])
@@ -214,7 +214,7 @@ def test_compacted_caches_go_on_as_those_of_a_chain(name, before):
         for caches in (compacted, fresh):
             model(mx.array(lead)[None], cache=caches)
         forward(tokens, TREE, compacted)
-        keep_rows(compacted, len(TREE), path)
+        RollbackCaches(compacted).keep(len(TREE), path)
         model(mx.array([tokens[row] for row in path])[None], cache=fresh)
         for following in ([5], [6, 7, 8], [9], [10], [11]):
             found = model(mx.array(following)[None], cache=compacted)
@@ -237,9 +237,9 @@ def test_only_rows_of_the_last_pass_can_be_kept(make):
     for fed_rows, kept in ((3, ()), (3, (1, 0)), (3, (0, 0)), (3, (3,)), (3, (-1,)), (13, (0,))):
         before = cache.offset
         with pytest.raises(RollbackError):
-            keep_rows([cache], fed_rows, kept)
+            RollbackCaches([cache]).keep(fed_rows, kept)
         assert cache.offset == before
-    keep_rows([cache], 3, (0, 2))
+    RollbackCaches([cache]).keep(3, (0, 2))
     keys, values = cache.keys_and_values()
     if isinstance(cache, QuantizedKVCache):
         keys = mx.dequantize(*keys, group_size=32, bits=8)
@@ -255,5 +255,5 @@ def test_caches_that_cannot_be_compacted_leave_all_as_they_are():
         cache.update_and_fetch(row, row)
     for other in (ring, ArraysCache(2)):
         with pytest.raises(RollbackError, match=type(other).__name__):
-            keep_rows([kept, other], 3, (0, 2))
+            RollbackCaches([kept, other]).keep(3, (0, 2))
         assert kept.offset == 13

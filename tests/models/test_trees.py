@@ -15,10 +15,10 @@ from tiny_models import tiny
 from tree_matrix import largest_differences
 
 from akunu_py.models.cache import make_caches
-from akunu_py.models.passes import plan, trials
+from akunu_py.models.passes import plan, tree_trials, trials
 from akunu_py.models.passes import trees as forward
+from akunu_py.models.passes.tree_trials import Trees
 from akunu_py.models.rollback.caches import RollbackCaches
-from akunu_py.models.tree import Trees, compaction, trees
 
 SIZE = 97
 
@@ -70,10 +70,10 @@ def test_whatever_is_broken_is_found(monkeypatch, broken, dtype):
             rows, before, window))  # fmt: skip
     else:
 
-        def drop(caches, fed, kept):
-            tried.rollback.drop(fed - len(kept))
+        def drop(rollback, fed, kept):
+            rollback.drop(fed - len(kept))
 
-        monkeypatch.setattr(trees, "keep_rows", drop)
+        monkeypatch.setattr(RollbackCaches, "keep", drop)
     assert not tried.usable()
     assert "differ" in tried.trees.refusal
 
@@ -96,9 +96,8 @@ def test_models_known_not_to_take_trees_are_not_tried(name, monkeypatch):
 
 def test_a_model_that_makes_its_mask_itself_is_found(monkeypatch):
     """Llama 4 does: were its caches taken for ones that a mask can be put on, the try would tell."""
-    for module in (forward, trees):
+    for module in (forward, tree_trials):
         monkeypatch.setattr(module, "MASKED", (*forward.MASKED, ChunkedKVCache))
-    monkeypatch.setattr(compaction, "_check", lambda *_: None)
     tried = Tried(build_family("llama4"), 5)
     assert not tried.usable()
     assert "maybe_trim_front" in tried.trees.refusal

@@ -13,6 +13,7 @@ from akunu_py.models.passes import trials
 from akunu_py.models.passes.caches import RowsCache
 from akunu_py.models.passes.plan import PassPlan
 from akunu_py.models.passes.seams import install, open_plan
+from akunu_py.models.rollback.recurrence import Record
 
 _log = logging.getLogger(__name__)
 
@@ -43,23 +44,30 @@ class Forward:
         return not said
 
     def __call__(self, plan: PassPlan) -> list[mx.array]:
-        """Return the logits [1, n, vocabulary] of each text's rows, not yet evaluated."""
+        """Return the logits [1, n, vocabulary] of each text's wanted rows, not yet evaluated."""
         fit_threads()
         model = self._model()
         assert model is not None  # noqa: S101 - of whoever asks for a pass
         if plan.is_chain and not (self._latent and 1 < plan.rows <= MOST_ABSORBED):
             (part,) = plan.parts
             with part.record:
-                return [model(part.tokens[None], cache=list(part.caches))]
-        layers = zip(*(part.caches for part in plan.parts), strict=True)
-        caches = [RowsCache.standing(plan, layer, self._latent) for layer in layers]
-        with open_plan(plan):
-            logits = model(
-                mx.concatenate([part.tokens for part in plan.parts])[:, None], cache=caches
-            )
-        for cache in caches:
-            cache.check()
-        return plan.split(logits.swapaxes(0, 1), 1)
+                logits = [model(part.tokens[None], cache=list(part.caches))]
+        else:
+            layers = zip(*(part.caches for part in plan.parts), strict=True)
+            caches = [RowsCache.standing(plan, layer, self._latent) for layer in layers]
+            tokens = mx.concatenate([part.tokens for part in plan.parts])
+            with open_plan(plan):
+                rows = model(tokens[:, None], cache=caches)
+            for cache in caches:
+                cache.check()
+            logits = plan.split(rows.swapaxes(0, 1), 1)
+        for part in plan.parts:
+            if isinstance(part.record, Record):
+                part.record.close()
+        return [
+            found if part.wanted is None else found[:, part.wanted]
+            for part, found in zip(plan.parts, logits, strict=True)
+        ]
 
 
 _known: dict[int, Forward] = {}

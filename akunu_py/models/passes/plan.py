@@ -5,22 +5,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from akunu_py.models.passes.trees import TreeMasks, TreeRows
 from akunu_py.models.rollback.caches import leaves
-
-
-class Asked(NamedTuple):
-    """Rows that a choice asks to have fed."""
-
-    tokens: mx.array
-    """[n]; they may be not known on the host yet."""
-    tree: TreeRows | None = None
-    """Which row follows which; None where each follows the one before it."""
 
 
 @dataclass(eq=False)
@@ -34,6 +25,8 @@ class PassRows:
     """Which row follows which; None where each follows the one before it."""
     record: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Entered around what is computed for this text alone."""
+    wanted: slice | None = None
+    """The rows whose logits are asked for, if not all; the others give the pass its shape."""
 
     @cached_property
     def places(self) -> list[int]:

@@ -6,7 +6,7 @@ arXiv:2305.09781); a row's position is its depth.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from akunu_py.models.rollback.parts import SinkCache
 from akunu_py.system.errors import ContractError
+from akunu_py.values.types import Draft
+
+_T = TypeVar("_T")
 
 MASKED = (KVCache, QuantizedKVCache, RotatingKVCache, SinkCache)
 """Kinds of caches with a mask. Exact types, since a subclass may return other columns."""
@@ -55,14 +58,54 @@ class TreeRows:
         """Return the rows from the root to `row`."""
         return tuple(int(index) for index in np.flatnonzero(self.ancestors[row]))
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether every row follows the one before it."""
-        return self.parents == tuple(range(-1, len(self) - 1))
-
     def leaves(self) -> tuple[int, ...]:
         """Return the rows without children."""
         return tuple(sorted(set(range(len(self))) - set(self.parents)))
+
+
+class DraftRows:
+    """The rows of a pass over nodes of a draft, with `last` in front where it is given."""
+
+    def __init__(self, draft: Draft, nodes: Sequence[int], last: int | None = None) -> None:
+        self._num_nodes = len(draft)
+        # Number of rows before those of nodes.
+        self.start = 0 if last is None else 1
+        self._row_of = {node: row for row, node in enumerate(nodes, start=self.start)}
+        front = () if last is None else (last,)
+        self.tokens = (*front, *(draft.tokens[node] for node in nodes))
+        above = (self._row_of.get(draft.parents[node], self.start - 1) for node in nodes)
+        self._parents = (*(-1 for _ in front), *above)
+        chain = self._parents == tuple(range(-1, len(self.tokens) - 1))
+        # None where each row follows the one before it.
+        self.tree = None if chain else TreeRows(self._parents)
+
+    @classmethod
+    def below(cls, draft: Draft, first: int) -> "DraftRows | None":
+        """Return the rows of the nodes that remain once the first token is known.
+
+        None where that token was not drafted.
+        """
+        below: set[int] = set()
+        for node, (parent, token) in enumerate(zip(draft.parents, draft.tokens, strict=True)):
+            if parent in below or (parent < 0 and token == first):
+                below.add(node)
+        return cls(draft, sorted(below)) if below else None
+
+    def by_node(self, found: Sequence[_T], missing: _T) -> list[_T]:
+        """Return what was found in each node's row, and `missing` for nodes without a row."""
+        places = (self._row_of.get(node) for node in range(self._num_nodes))
+        return [missing if row is None else found[row] for row in places]
+
+    def rows_of(self, accepted: Sequence[int]) -> list[int]:
+        """Return the rows that stay when these nodes, a path in order, are accepted."""
+        return [*range(self.start), *(self._row_of[node] for node in accepted)]
+
+    def paths(self) -> list[tuple[int, ...]]:
+        """Return, for each row, the tokens from the first row of its path to the row."""
+        found: list[tuple[int, ...]] = []
+        for token, parent in zip(self.tokens, self._parents, strict=True):
+            found.append((token,) if parent < 0 else (*found[parent], token))
+        return found
 
 
 class TreeMasks:

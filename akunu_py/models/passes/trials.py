@@ -71,8 +71,9 @@ def _replayed(model: nn.Module) -> list[Pair]:
     caches, others = make_caches(model), make_caches(model)
     rollback = RollbackCaches(caches)
     feed(lead, caches)
-    with rollback.recording(len(recorded)) as record, record:
+    with rollback.record(len(recorded)) as record:
         feed(recorded, caches)
+    record.close()
     undone = rollback.undo(len(recorded) - kept)
     # Also where that is known to fail: other ranks take part in these passes.
     found = feed(after, caches)

@@ -60,8 +60,7 @@ class MessageKind(enum.IntEnum):
     RESTORE = 11
     FORGET = 12
     COPY = 13
-    RECORD = 14
-    UNDO = 15
+    UNDO = 14
 
 
 class RankMessage(NamedTuple):

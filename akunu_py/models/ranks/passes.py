@@ -1,8 +1,8 @@
 """Passes on all ranks: rank 0 announces each, and each rollback; the others do the same.
 
 A command is about one set of caches, by its number: `NEW` makes it and `FREE` drops it. `FEED`
-feeds a number of rows and makes logits, `FEED_APART` makes none. `RECORD` announces the number of
-rows of a `FEED` that can be undone. `DROP`, `UNDO`, `SAVE`, `SAVE_AT`, `RESTORE` and `COPY` are
+feeds a number of rows and makes logits, and says whether it is recorded, to be undone; `FEED_APART`
+makes none. `DROP`, `UNDO`, `SAVE`, `SAVE_AT`, `RESTORE` and `COPY` are
 those of `RollbackCaches`; a saved state has a number as well, and `FORGET` drops it. They are sent
 together with the next pass.
 
@@ -21,7 +21,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -29,6 +28,7 @@ from mlx import nn
 
 from akunu_py.models.cached_rows import Passes, ReadLogits
 from akunu_py.models.device import replies_stream
+from akunu_py.models.passes.plan import PassRows
 from akunu_py.models.ranks.link import Link, MessageKind, RankMessage
 from akunu_py.models.rollback.caches import RollbackCaches, Saved, leaves
 from akunu_py.models.rollback.recurrence import Record
@@ -84,13 +84,6 @@ class _Announced(RollbackCaches):
         super().drop(count)
         if count:
             self._leader.add(RankMessage(MessageKind.DROP, self._number, count))
-
-    @contextlib.contextmanager
-    def recording(self, rows: int) -> Iterator[Record]:
-        """Frame the building of a pass; the other ranks record theirs."""
-        self._leader.add(RankMessage(MessageKind.RECORD, self._number, rows))
-        with super().recording(rows) as record:
-            yield record
 
     def undo(self, count: int) -> bool:
         undone = super().undo(count)
@@ -210,11 +203,13 @@ class _LeaderPasses(Passes):
         """Whether recorded passes over the model can be undone on all ranks."""
         return self._leader.kinds.replays
 
-    def feed(self, rows: mx.array) -> mx.array:
-        """Run a pass over positions [n] on all ranks; return their logits [1, n, vocab], queued."""
+    def run(self, rows: PassRows) -> mx.array:
+        """Run a pass on all ranks; return the wanted logits, queued."""
+        recorded = isinstance(rows.record, Record)
+        message = RankMessage(MessageKind.FEED, self._number, rows.tokens.size, recorded)
         with self._leader.whole_pass():
-            message = RankMessage(MessageKind.FEED, self._number, rows.size)
-            logits = super().feed(self._leader.announce(message, rows))
+            rows.tokens = self._leader.announce(message, rows.tokens)
+            logits = super().run(rows)
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
         return logits
 
@@ -222,7 +217,7 @@ class _LeaderPasses(Passes):
         """Run a pass over positions [n] on all ranks, and without a pause."""
         yield from ()
         if read is not None:
-            read(self.feed(rows))
+            read(self.run(PassRows(rows, self.caches)))
             return
         with self._leader.whole_pass():
             message = RankMessage(MessageKind.FEED_APART, self._number, rows.size)
@@ -262,8 +257,6 @@ class Follower:
         self._model = model
         self._held: dict[int, Passes] = {}
         self._saved: dict[int, Saved] = {}
-        # Frames of the next passes, by target.
-        self._recording: dict[int, AbstractContextManager[Record]] = {}
         self._num_passes = 0
 
     def run(self) -> None:
@@ -284,12 +277,12 @@ class Follower:
             case MessageKind.FREE:
                 del self._held[target]
             case MessageKind.FEED:
-                with self._recording.pop(target, nullcontext(nullcontext())) as calls, calls:
-                    logits = self._held[target].feed(self._ids(message.first))
-                mx.async_eval(logits)  # type: ignore[no-untyped-call]
+                held = self._held[target]
+                rows = PassRows(self._ids(message.first), held.caches)
+                if message.second:
+                    rows.record = held.rollback.record(message.first)
+                mx.async_eval(held.run(rows))  # type: ignore[no-untyped-call]
                 self._count_pass()
-            case MessageKind.RECORD:
-                self._recording[target] = self._held[target].rollback.recording(message.first)
             case MessageKind.FEED_APART:
                 for _ in self._held[target].feeding(self._ids(message.first)):
                     pass

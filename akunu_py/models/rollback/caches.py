@@ -1,6 +1,5 @@
 """The caches of one model, rolled back together."""
 
-import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -82,17 +81,14 @@ class RollbackCaches:
             for part in self._parts:
                 part.drop(count)
 
-    @contextlib.contextmanager
-    def recording(self, rows: int) -> Iterator[Record]:
-        """Frame the building of a pass over `rows` positions, two or more, that `undo` may undo.
+    def record(self, rows: int) -> Record:
+        """Return the record of a coming pass over `rows` positions, two or more, for `undo`.
 
-        The caches may not be empty. Yields what is to be entered around the calls of layers.
+        The caches may not be empty.
         """
         kept = [part for part in self._parts if isinstance(part, Recurrent)]
-        record = Record([part.cache for part in kept], rows)
-        yield record
-        record.close()
-        self._record = record
+        self._record = Record([part.cache for part in kept], rows)
+        return self._record
 
     def undo(self, count: int) -> bool:
         """Drop the last `count` rows of the pass just fed, but not all; return whether it could.
@@ -112,6 +108,25 @@ class RollbackCaches:
         for part in droppers:
             part.drop(count)
         return True
+
+    def keep(self, fed: int, kept: Sequence[int]) -> None:
+        """Keep the rows `kept` of the last pass, over `fed` rows: a path of a tree, in order.
+
+        Afterwards the caches are as after a pass over only these rows. Raises RollbackError, with
+        every cache unchanged, for other indices and for caches whose last rows are not such a pass.
+        """
+        if not kept or list(kept) != sorted(set(kept)) or not 0 <= kept[0] <= kept[-1] < fed:
+            raise RollbackError(f"a pass over {fed} rows cannot keep the rows {list(kept)}")
+        for part in self._parts:
+            # A sliding window cannot go back to before the pass.
+            if not part.drops_rows or int(part.cache.offset) < fed or not part.can_drop(fed - 1):
+                kind = type(part.cache).__name__
+                raise RollbackError(f"a {kind} cannot keep part of its last {fed} rows")
+        if kept[-1] == len(kept) - 1:
+            self.drop(fed - len(kept))
+        else:
+            for part in self._parts:
+                part.keep(fed, kept)
 
     def save(self) -> Saved:
         """Return what `restore` needs to come back here, however many rows are fed in between.

@@ -13,6 +13,7 @@ differs from other caches (mlx-lm 0.32, models/cache.py):
   mask for several rows hides them from all but the first of these rows; see `SinkCache`.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -46,6 +47,10 @@ class CachePart:
     def drop(self, count: int) -> None:
         """Drop the last `count` rows, one or more; `can_drop` says that it can."""
         self.cache.trim(count)
+
+    def keep(self, fed: int, kept: Sequence[int]) -> None:
+        """Keep the rows `kept` of the last pass, over `fed` rows; `drop` could drop all but one."""
+        raise NotImplementedError
 
     def save(self) -> Any:
         """Return what `restore` needs: references, no copies of arrays."""
@@ -91,6 +96,20 @@ class ByLength(CachePart):
 
     def can_drop(self, count: int) -> bool:
         return count <= int(self.cache.offset)
+
+    def keep(self, fed: int, kept: Sequence[int]) -> None:
+        cache = self.cache
+        start = int(cache.offset) - fed
+        end = start + len(kept)
+        rows = mx.array([start + row for row in kept])
+
+        def compact(array: mx.array) -> mx.array:
+            # Written in place, as the cache itself writes: the array includes room for later rows.
+            array[..., start:end, :] = array[..., rows, :]
+            return array
+
+        cache.keys, cache.values = tree_map(compact, (cache.keys, cache.values))
+        cache.offset = end
 
     def save(self) -> int:
         """Return the length."""
@@ -227,10 +246,17 @@ class Rotating(CachePart):
         return held - count >= min(int(cache.max_size), offset - count) > 0
 
     def drop(self, count: int) -> None:
-        cache = self.cache
-        keys, values = rows_in_order(cache)
-        rows = keys.shape[2] - count
-        put_rows(cache, keys[..., :rows, :], values[..., :rows, :], int(cache.offset) - count, rows)
+        keys, values = rows_in_order(self.cache)
+        end = keys.shape[2] - count
+        offset = int(self.cache.offset) - count
+        put_rows(self.cache, keys[..., :end, :], values[..., :end, :], offset, end)
+
+    def keep(self, fed: int, kept: Sequence[int]) -> None:
+        keys, values = rows_in_order(self.cache)
+        before = keys.shape[2] - fed
+        rows = mx.array([*range(before), *(before + row for row in kept)])
+        offset = int(self.cache.offset) - fed + len(kept)
+        put_rows(self.cache, keys[..., rows, :], values[..., rows, :], offset, rows.size)
 
     def pack(self) -> None:
         """Drop rows before the window, and the room behind those of one that is not full."""

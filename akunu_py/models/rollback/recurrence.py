@@ -173,8 +173,8 @@ class _Origin(NamedTuple):
 class Record:
     """What the recurrent layers of one pass over several rows computed, and their states before.
 
-    Entered around the calls of one session's layers, as often as they come; `close` follows the
-    last. The caches may not be empty.
+    Entered around the calls of one text's layers, as often as they come; `close` follows the last.
+    The caches may not be empty.
     """
 
     def __init__(self, caches: Sequence[ArraysCache], rows: int) -> None:

@@ -208,7 +208,7 @@ def test_a_failed_pass_is_not_built_upon(monkeypatch):
     rows = rows_of(model)
     rows.log_probabilities([(4,), (5,)])
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "_feed", lambda *_: 1 / 0)
+        patch.setattr(Session, "feed", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             rows.log_probabilities([(4, 1), (5, 1)])
     found = rows.log_probabilities([(4, 1, 2)])

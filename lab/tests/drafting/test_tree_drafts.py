@@ -21,8 +21,8 @@ from akunu_py.api import Draft, TreePrices
 from akunu_py.decoding.budget import Budget
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
+from akunu_py.models.passes.tree_trials import Trees
 from akunu_py.models.session import Session
-from akunu_py.models.tree import Trees
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import GenerationConfig
@@ -254,8 +254,8 @@ def test_no_pass_is_spent_on_a_try_where_no_tree_pays(monkeypatch, slope, tries)
     drafter = Forks()
     drafter.observe(prompt)
     passes = []
-    feed = session._rows.feed
-    monkeypatch.setattr(session._rows, "feed", lambda rows: passes.append(1) or feed(rows))
+    feed = session.feed
+    monkeypatch.setattr(session, "feed", lambda rows: passes.append(1) or feed(rows))
     steps = list(
         decode(session, drafter, prompt[-1], num_draft_tokens=8, max_tokens=size, budget=budget)
     )

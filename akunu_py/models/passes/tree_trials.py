@@ -12,7 +12,6 @@ from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.models.passes.trees import MASKED, TreeRows
 from akunu_py.models.passes.trials import Pair, refusal, varied
 from akunu_py.models.rollback.caches import RollbackCaches, leaves
-from akunu_py.models.tree.compaction import keep_rows
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ class Trees:
                 followed = self._chain([after], caches)[0]
             rollback.restore(saved)
         tree = self.forward(tokens, _TRIED, caches)[0]
-        keep_rows(caches, len(_TRIED), _TRIED.path(_KEPT_LEAF))
+        rollback.keep(len(_TRIED), _TRIED.path(_KEPT_LEAF))
         found = [*tree, self._chain([after], caches)[0]]
         expected = [*(chains[row] for row in range(len(_TRIED))), followed]
         return [(mx.stack(found), mx.stack(expected))]
