@@ -92,29 +92,29 @@ class AlignedRows(CachedRows):
 
     def prefilling(
         self,
-        rows: Sequence[int],
+        tokens: Sequence[int],
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         scoring: Scoring | None = None,
     ) -> Generator[int, None, None]:
-        """Hold these rows; the next pass feeds the rows after the last whole block.
+        """Hold the rows of these tokens; the next pass feeds the rows after the last whole block.
 
         Checkpoints are moved to the beginning of their blocks.
         """
         self.rest()
-        whole = len(rows) - len(rows) % BLOCK_ROWS
+        whole = len(tokens) - len(tokens) % BLOCK_ROWS
         yield from super().prefilling(
-            rows[:whole],
+            tokens[:whole],
             {name: place - place % BLOCK_ROWS for name, place in checkpoints.items()},
             scoring,
         )
         self._num_prompt_rows = whole
         with self.changing():
             self._begin_block()
-            if scoring is not None and rows[whole:]:
+            if scoring is not None and tokens[whole:]:
                 # The decode passes over these rows feed them again.
-                logits = self.feed(mx.array(list(rows[whole:])))
+                logits = self.feed(mx.array(list(tokens[whole:])))
                 self.scores.add(logits, scoring.prompt[whole + 1 :])
-            self.tokens += rows[whole:]
+            self.tokens += tokens[whole:]
 
     def rest(self) -> None:
         """Hold the rows of the prompt alone, which later prompts may keep."""

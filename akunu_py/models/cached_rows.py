@@ -1,4 +1,8 @@
-"""A model's caches, and the tokens whose rows they hold."""
+"""A model's caches, and the tokens whose rows they hold.
+
+A row is one place of a text: in the pass that computes it, and then in the caches. Ids are called
+tokens.
+"""
 
 import contextlib
 import sys
@@ -13,7 +17,7 @@ from mlx import nn
 from mlx.utils import tree_flatten
 
 from akunu_py.cpu.blas import fit_threads
-from akunu_py.models.cache import Cache, make_caches
+from akunu_py.models.cache import make_caches
 from akunu_py.models.device import on_cpu
 from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
@@ -105,16 +109,19 @@ class Passes:
         (logits,) = self._forward(PassPlan([rows]))
         return logits
 
-    def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
-        """Run a pass over positions [n], with a pause behind a layer every `_TURN_S`.
+    def feeding(
+        self, tokens: mx.array, read: ReadLogits | None = None
+    ) -> Generator[int, None, None]:
+        """Run a pass over tokens [n], with a pause behind a layer every `_TURN_S`.
 
         Yields, at a pause, the number of layers done. Closed there, the caches are to be restored.
         `read` is called with the logits [1, n, vocab] at the end.
         """
         known = self.rollback.supported
         fed = [alias(cache) for cache in self.caches] if known else self.caches
+        fit_threads()
         # Without a reader the logits are never evaluated, so they are not computed.
-        logits = self._run(rows, fed)
+        logits: mx.array = self._model(tokens[None], cache=fed)
         since = before = time.perf_counter()
         longest = 0.0
         for layer, (cache, new) in enumerate(zip(self.caches, fed, strict=True)):
@@ -133,11 +140,6 @@ class Passes:
         mx.eval(self.caches[-1].state)
         if read is not None:
             read(logits)
-
-    def _run(self, rows: mx.array, caches: list[Cache]) -> mx.array:
-        fit_threads()
-        logits: mx.array = self._model(rows[None], cache=caches)
-        return logits
 
 
 MakePasses = Callable[[nn.Module, KVBits | None], Passes]
@@ -231,7 +233,7 @@ class CachedRows:
         held = self.reach(length)
         surplus = len(self.tokens) - held
         if self.rollback.by_length:
-            saved, surplus = self.rollback.save_at(held), 0
+            saved, surplus = self.rollback.save(held), 0
         elif self.rollback.can_drop(surplus):
             saved = self.rollback.save()
         else:
@@ -338,35 +340,35 @@ class CachedRows:
                 return
             self.tokens += tokens
 
-    def prefill(self, rows: Sequence[int], progress: Progress | None = None) -> None:
-        """Hold these rows: their beginning stays as far as it is cached, the rest is fed.
+    def prefill(self, tokens: Sequence[int], progress: Progress | None = None) -> None:
+        """Hold the rows of these tokens: as many as are cached stay, the rest is fed.
 
         `progress` is called with the number of rows held, as `prefilling` counts them, and the
         total. The end is marked where caches cannot go back to every row.
         """
-        for held in self.prefilling(rows):
+        for held in self.prefilling(tokens):
             if progress:
-                progress(held, len(rows))
+                progress(held, len(tokens))
 
     def prefilling(
         self,
-        rows: Sequence[int],
+        tokens: Sequence[int],
         checkpoints: Mapping[str, int] = NO_CHECKPOINTS,
         scoring: Scoring | None = None,
     ) -> Generator[int, None, None]:
-        """Hold these rows as `prefill` does, with pauses in which the caller may act.
+        """Hold these tokens' rows as `prefill` does, with pauses in which the caller may act.
 
         Yields the number of rows held: before the first pass, after each, and within a pass every
         `_TURN_S` seconds. Within a pass the share of its rows is counted that its layers have done.
         Closed there, it drops the positions of that pass alone. `checkpoints` are further places to
         mark, by name: numbers of rows at which a pass then ends. `scoring` is a prompt that begins
-        with the rows: `scores` has the tokens behind them at the end. Rows whose scores are not
+        with the tokens: `scores` has the tokens behind them at the end. Rows whose scores are not
         known are fed again.
         """
-        self._keep_common_prefix(rows, scoring)
+        self._keep_common_prefix(tokens, scoring)
         if not self._has_marks:
             checkpoints = NO_CHECKPOINTS
-        total = len(rows)
+        total = len(tokens)
         self._mark_here(checkpoints)
         yield len(self.tokens)
         while (start := len(self.tokens)) < total:
@@ -375,7 +377,7 @@ class CachedRows:
             most = start + fed
             end = min([total, most, *(place for place in checkpoints.values() if place > start)])
             following = () if scoring is None else scoring.prompt[start + 1 : end + 1]
-            yield from self._feeding(rows[start:end], following)
+            yield from self._feeding(tokens[start:end], following)
             mx.clear_cache()
             self._mark_here(checkpoints)
             yield len(self.tokens)
@@ -386,13 +388,13 @@ class CachedRows:
             if place == len(self.tokens):
                 self.mark(name)
 
-    def _keep_common_prefix(self, rows: Sequence[int], scoring: Scoring | None) -> None:
-        """Go back to the longest prefix of `rows` that the caches can go back to.
+    def _keep_common_prefix(self, tokens: Sequence[int], scoring: Scoring | None) -> None:
+        """Go back to the longest prefix of `tokens` that the caches can go back to.
 
         With `scoring`, that is one behind whose rows all scores are known.
         """
         common = 0
-        for ours, theirs in zip(self.tokens, rows, strict=False):
+        for ours, theirs in zip(self.tokens, tokens, strict=False):
             if ours != theirs:
                 break
             common += 1

@@ -65,15 +65,15 @@ class CachedTokenModel(DrawingModel):
         self._checked = 0
         if len(prompt) >= self.context:
             return
-        rows = [self._known(token) for token in prompt[:-1]]
-        with contextlib.closing(self._open_rows.prefilling(rows)) as prefill:
+        tokens = [self._known(token) for token in prompt[:-1]]
+        with contextlib.closing(self._open_rows.prefilling(tokens)) as prefill:
             while True:
                 # Not around the `yield`: other work of this thread has streams of its own.
                 with mx.stream(self._stream):
                     if next(prefill, None) is None:
                         break
                 yield
-        self._checked = len(rows)
+        self._checked = len(tokens)
 
     @property
     def model(self) -> nn.Module:

@@ -56,11 +56,10 @@ class MessageKind(enum.IntEnum):
     FEED_APART = 7
     DROP = 8
     SAVE = 9
-    SAVE_AT = 10
-    RESTORE = 11
-    FORGET = 12
-    COPY = 13
-    UNDO = 14
+    RESTORE = 10
+    FORGET = 11
+    COPY = 12
+    UNDO = 13
 
 
 class RankMessage(NamedTuple):

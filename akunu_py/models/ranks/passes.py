@@ -2,7 +2,7 @@
 
 A command is about one set of caches, by its number: `NEW` makes it and `FREE` drops it. `FEED`
 feeds a number of rows and makes logits, and says whether it is recorded, to be undone; `FEED_APART`
-makes none. `DROP`, `UNDO`, `SAVE`, `SAVE_AT`, `RESTORE` and `COPY` are
+makes none. `DROP`, `UNDO`, `SAVE`, `RESTORE` and `COPY` are
 those of `RollbackCaches`; a saved state has a number as well, and `FORGET` drops it. They are sent
 together with the next pass.
 
@@ -34,6 +34,9 @@ from akunu_py.models.rollback.caches import RollbackCaches, Saved, leaves
 from akunu_py.models.rollback.recurrence import Record
 from akunu_py.system.errors import ContractError, RollbackError
 from akunu_py.values.load_options import KVBits
+
+_NOW = -1
+"""The length with which a state is saved as it is."""
 
 _CLEAR_EVERY = 256
 """Passes after which MLX's pool of freed buffers is emptied, as in a `Session`."""
@@ -91,20 +94,11 @@ class _Announced(RollbackCaches):
             self._leader.add(RankMessage(MessageKind.UNDO, self._number, count))
         return undone
 
-    def save(self) -> Saved:
-        saved = self._with_number(super().save())
-        self._leader.add(RankMessage(MessageKind.SAVE, self._number, saved.number))
-        return saved
-
-    def save_at(self, length: int) -> Saved:
-        """Return the state at an earlier length; the other ranks keep theirs as in `save`."""
-        saved = self._with_number(super().save_at(length))
-        self._leader.add(RankMessage(MessageKind.SAVE_AT, self._number, saved.number, length))
-        return saved
-
-    def _with_number(self, found: Saved) -> "_SavedState":
-        saved = _SavedState(found)
+    def save(self, length: int | None = None) -> Saved:
+        saved = _SavedState(super().save(length))
         saved.number = self._leader.new_number()
+        place = _NOW if length is None else length
+        self._leader.add(RankMessage(MessageKind.SAVE, self._number, saved.number, place))
         weakref.finalize(
             saved,
             self._leader.add_later,
@@ -176,12 +170,12 @@ class Leader:
             except Exception as error:  # noqa: BLE001 - of whatever kind, the others wait
                 self._link.fail_by(error)
 
-    def announce(self, message: RankMessage, rows: mx.array) -> mx.array:
+    def announce(self, message: RankMessage, tokens: mx.array) -> mx.array:
         """Announce a pass now; return the ids that all ranks feed."""
         later = [self._later.popleft() for _ in range(len(self._later))]
         waiting, self._waiting = self._waiting, []
         self._link.send([*waiting, message, *later])
-        return _shared_ids(self._link, rows.astype(mx.int32))
+        return _shared_ids(self._link, tokens.astype(mx.int32))
 
 
 class _LeaderPasses(Passes):
@@ -213,15 +207,17 @@ class _LeaderPasses(Passes):
             mx.async_eval(logits)  # type: ignore[no-untyped-call]
         return logits
 
-    def feeding(self, rows: mx.array, read: ReadLogits | None = None) -> Generator[int, None, None]:
-        """Run a pass over positions [n] on all ranks, and without a pause."""
+    def feeding(
+        self, tokens: mx.array, read: ReadLogits | None = None
+    ) -> Generator[int, None, None]:
+        """Run a pass over tokens [n] on all ranks, and without a pause."""
         yield from ()
         if read is not None:
-            read(self.run(PassRows(rows, self.caches)))
+            read(self.run(PassRows(tokens, self.caches)))
             return
         with self._leader.whole_pass():
-            message = RankMessage(MessageKind.FEED_APART, self._number, rows.size)
-            for _ in super().feeding(self._leader.announce(message, rows)):
+            message = RankMessage(MessageKind.FEED_APART, self._number, tokens.size)
+            for _ in super().feeding(self._leader.announce(message, tokens)):
                 pass
 
 
@@ -293,10 +289,8 @@ class Follower:
                 if not self._held[target].rollback.undo(message.first):
                     raise RollbackError("this rank cannot undo a pass that the others undo")
             case MessageKind.SAVE:
-                self._saved[message.first] = self._held[target].rollback.save()
-            case MessageKind.SAVE_AT:
-                saved = self._held[target].rollback.save_at(message.second)
-                self._saved[message.first] = saved
+                length = None if message.second == _NOW else message.second
+                self._saved[message.first] = self._held[target].rollback.save(length)
             case MessageKind.RESTORE:
                 self._held[target].rollback.restore(self._saved[message.first])
             case MessageKind.FORGET:

@@ -128,18 +128,15 @@ class RollbackCaches:
             for part in self._parts:
                 part.keep(fed, kept)
 
-    def save(self) -> Saved:
+    def save(self, length: int | None = None) -> Saved:
         """Return what `restore` needs to come back here, however many rows are fed in between.
 
-        Nothing is copied. Raises RollbackError for caches of unknown kinds.
+        With `length`, to where so many rows were held, for caches with `by_length`. Nothing is
+        copied. Raises RollbackError for caches of unknown kinds.
         """
         if not self.supported:
             raise RollbackError("these caches cannot be restored")
-        return [part.save() for part in self._parts]
-
-    def save_at(self, length: int) -> Saved:
-        """Return what `save` returned when `length` rows were held, for caches with `by_length`."""
-        return [length] * len(self._parts)
+        return [part.save() if length is None else length for part in self._parts]
 
     def pack(self, *, by_length: bool = True) -> None:
         """Hold no memory beyond what later passes read; one cache after another, to need little.
