@@ -118,9 +118,14 @@ class AlignedRows(CachedRows):
 
     def rest(self) -> None:
         """Hold the rows of the prompt alone, which later prompts may keep."""
-        if self.settled:
-            self._leave_block()
-            self.go_back(min(self._num_prompt_rows, len(self.tokens)))
+        if not self.settled:
+            return
+        if self._before_block is not None:
+            with self.changing():
+                self.rollback.restore(self._before_block)
+                del self.tokens[self._start :]
+                self._before_block = None
+        self.go_back(min(self._num_prompt_rows, len(self.tokens)))
 
     def reach(self, length: int) -> int:
         """Return how many of the first `length` rows a later prompt would keep.
@@ -146,11 +151,3 @@ class AlignedRows(CachedRows):
         """Begin a block with the current state of the caches."""
         self._start = len(self.tokens)
         self._before_block = self.rollback.save()
-
-    def _leave_block(self) -> None:
-        """Go back to the beginning of the block, so that the caches hold only `tokens`."""
-        if self._before_block is not None:
-            with self.changing():
-                self.rollback.restore(self._before_block)
-                del self.tokens[self._start :]
-                self._before_block = None
