@@ -80,7 +80,7 @@ def test_the_first_token_leaves_one_branch():
 def test_the_mask_of_a_chain_is_mlx_lms(make, window, before):
     cache = fed(make, before)
     expected = cache.make_mask(len(CHAIN), window_size=window, return_array=True)
-    found = TreeMasks(CHAIN).of(cache)(len(CHAIN), window_size=window)
+    found = TreeMasks(CHAIN).of(cache, len(CHAIN), window)
     assert found.tolist() == expected.tolist()
 
 
@@ -88,7 +88,7 @@ def test_the_mask_of_a_chain_is_mlx_lms(make, window, before):
 @pytest.mark.parametrize(("make", "window"), CACHES)
 def test_a_row_sees_what_it_sees_at_the_end_of_its_path(make, window, before):
     cache = fed(make, before)
-    mask = np.array(TreeMasks(TREE).of(cache)(len(TREE), window_size=window))
+    mask = np.array(TreeMasks(TREE).of(cache, len(TREE), window))
     held = mask.shape[1] - len(TREE)
     for row in range(len(TREE)):
         path = TREE.path(row)
@@ -102,16 +102,16 @@ def test_a_row_sees_what_it_sees_at_the_end_of_its_path(make, window, before):
 def test_layers_share_a_mask():
     masks = TreeMasks(TREE)
     first, second = fed(KVCache, 5), fed(KVCache, 5)
-    assert masks.of(first)(7) is masks.of(second)(7)
-    assert masks.of(first)(7, window_size=3) is not masks.of(second)(7)
+    assert masks.of(first, 7) is masks.of(second, 7)
+    assert masks.of(first, 7, 3) is not masks.of(second, 7)
     assert masks.windows == {3}
 
 
 def test_masks_refuse_what_they_do_not_know():
     with pytest.raises(ContractError, match="ArraysCache"):
-        TreeMasks(TREE).of(ArraysCache(2))
+        TreeMasks(TREE).of(ArraysCache(2), 7)
     with pytest.raises(ContractError, match="a pass has 3 rows, its tree 7"):
-        TreeMasks(TREE).of(KVCache())(3)
+        TreeMasks(TREE).of(KVCache(), 3)
     assert tree_mask(TREE, 3).shape == (7, 10)
 
 

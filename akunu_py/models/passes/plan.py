@@ -87,7 +87,9 @@ class PassPlan:
     def masks(self, caches: Sequence[Any], **options: Any) -> list[Any]:
         """Return what the rows of each text see of what its cache returns."""
         return [
-            (cache.make_mask if tree is None else tree.of(cache))(size, **options)
+            cache.make_mask(size, **options)
+            if tree is None
+            else tree.of(cache, size, options.get("window_size"))
             for cache, tree, size in zip(caches, self._masks, self.sizes, strict=True)
         ]
 

@@ -5,7 +5,7 @@ the pass in temporal order, then the pass's own. The mask is SpecInfer's (Miao e
 arXiv:2305.09781); a row's position is its depth.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -21,8 +21,6 @@ _T = TypeVar("_T")
 
 MASKED = (KVCache, QuantizedKVCache, RotatingKVCache, SinkCache)
 """Kinds of caches with a mask. Exact types, since a subclass may return other columns."""
-
-MakeMask = Callable[..., mx.array]
 
 
 class TreeRows:
@@ -117,8 +115,8 @@ class TreeMasks:
         # Lengths of the windows that layers asked for.
         self.windows: set[int] = set()
 
-    def of(self, cache: Any) -> MakeMask:
-        """Return a replacement for the cache's own `make_mask`.
+    def of(self, cache: Any, count: int, window_size: int | None = None) -> mx.array:
+        """Return the mask of a pass over `count` rows, in place of the cache's own.
 
         Raises ContractError for a kind of cache that is not in `MASKED`.
         """
@@ -127,22 +125,11 @@ class TreeMasks:
             raise ContractError(f"there is no tree mask for a {kind.__name__}")
         size = int(cache.max_size) if kind in (RotatingKVCache, SinkCache) else None
         sinks = int(cache.keep) if kind is SinkCache else 0
-
-        def make_mask(
-            N: int,
-            window_size: int | None = None,
-            **_return_array: bool,  # always: the mask of a tree has no shorter form
-        ) -> mx.array:
-            if len(self._rows) != N:
-                raise ContractError(f"a pass has {N} rows, its tree {len(self._rows)}")
-            offset = int(cache.offset)
-            before = offset if size is None else min(size - 1, offset)
-            window = size if sinks else window_size or size
-            return self._mask(before, window, sinks)
-
-        return make_mask
-
-    def _mask(self, before: int, window: int | None, sinks: int) -> mx.array:
+        if len(self._rows) != count:
+            raise ContractError(f"a pass has {count} rows, its tree {len(self._rows)}")
+        offset = int(cache.offset)
+        before = offset if size is None else min(size - 1, offset)
+        window = size if sinks else window_size or size
         if window is not None:
             self.windows.add(window)
         key = (before, window, sinks)
