@@ -25,7 +25,6 @@ MOVING = {
     str(ROOM.parent / "lab" / "beam" / "rows.py"),
     str(ROOM / "token_model.py"),
     str(ROOM / "cached_rows.py"),
-    str(ROOM / "tree" / "compaction.py"),
     *map(str, (ROOM / "rollback").glob("*.py")),
 }
 """Where interrupts come: what moves rows and tokens."""
