@@ -22,7 +22,6 @@ ROOM = Path(akunu_py.__file__).parent / "models"
 MOVING = {
     str(ROOM / "session.py"),
     str(ROOM / "aligned_rows.py"),
-    str(ROOM.parent / "lab" / "beam" / "rows.py"),
     str(ROOM / "token_model.py"),
     str(ROOM / "cached_rows.py"),
     *map(str, (ROOM / "rollback").glob("*.py")),
@@ -85,8 +84,8 @@ class Interrupt:
         return kind is KeyboardInterrupt
 
 
-def interrupted(subject, change, event):
-    """Interrupt a change wherever that is possible; return at how many places."""
+def interrupted(subject, change, event, files=MOVING):
+    """Interrupt a change wherever that is possible in these files; return at how many places."""
     stream = mx.default_stream(mx.default_device())
     states = set()
     expected = functools.cache(lambda prompt: subject.expected(list(prompt)))
@@ -94,7 +93,7 @@ def interrupted(subject, change, event):
 
     def interrupt():
         call = getattr(subject, change)()
-        with Interrupt(event, number) as found:
+        with Interrupt(event, number, files) as found:
             call()
         # The interpreter interrupts no `with` between its two halves, and a trace does.
         mx.set_default_stream(stream)
