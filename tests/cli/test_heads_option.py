@@ -1,13 +1,14 @@
-"""`--heads` and `--drafter mtp` as a user meets them."""
+"""`--heads`, `--drafter mtp` and `--draft-model` as a user meets them."""
 
 import json
 import shutil
 
 import pytest
-from akunu_runs import run
+from akunu_runs import ENDLESS, run
 from eagle_heads import random_eagle
 from family_models import Variant, build_family
 from gguf_drafters import gguf_of_eagle, write_drafter
+from gguf_files import write_tiny_llama
 from hub_server import add_to_cache
 from markov_heads import write_headed_folder
 from model_folders import write_family_folder
@@ -148,3 +149,43 @@ def test_auto_takes_a_head_that_lies_near_and_says_which(eagle, tmp_path, tiny_g
         hub_cache, known.head.repository, {"eagle3.gguf": (folder / "d.gguf").read_bytes()}
     )
     assert taken(snapshot) == "eagle3.gguf"
+
+
+SHORT = [*ENDLESS, "--max-tokens", "12"]
+RAW = ["--raw", "-p", "hello world"]
+
+
+def json_reply(*arguments):
+    result = run("generate", *arguments, *RAW, *SHORT, "AKUNU_DRAFT_BUDGET=always", "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("sampling", [[], ["--temp", "0.8", "--seed", "3"]])
+@pytest.mark.parametrize(
+    "drafter",
+    [
+        [],
+        pytest.param(
+            ["--drafter", "draft-model", "--draft-temperature", "0.3"], marks=pytest.mark.lab
+        ),
+        pytest.param(["--drafter", "draft-model-ngram"], marks=pytest.mark.lab),
+    ],
+)
+def test_a_reply_with_a_draft_model_is_the_same_reply(tiny_gguf, sampling, drafter):
+    plain = json_reply(tiny_gguf, *sampling, "--drafter", "none")
+    drafted = json_reply(tiny_gguf, "--draft-model", tiny_gguf, *sampling, *drafter)
+    assert drafted["token_ids"] == plain["token_ids"]
+    assert drafted["stats"]["exactness"] == "stream"
+    assert drafted["stats"]["drafted"] > 5
+
+
+def test_another_vocabulary(tiny_gguf, tmp_path):
+    other = write_tiny_llama(tmp_path / "spm.gguf", vocabulary="spm")
+    result = run("generate", tiny_gguf, "--draft-model", other, *RAW)
+    assert result.exit_code != 0
+    assert "the draft model has another vocabulary: id 0 is" in result.output
+
+
+def test_chat_takes_a_draft_model_too(tiny_gguf):
+    run("chat", tiny_gguf, "--draft-model", tiny_gguf, *SHORT, input="hello\n", code=0)

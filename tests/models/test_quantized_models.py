@@ -1,8 +1,10 @@
-"""Whole models in every GGML type: quantized weights compute what the expanded ones do."""
+"""Whole models in every type: quantized weights compute what the expanded ones do, and llama.cpp."""
 
 import numpy as np
 import pytest
+from pairwise import each_value
 from quant_blocks import QUANTIZED
+from quantized_references import recorded, recorded_models, write_quantized
 from random_block_models import write_model
 from whole_numbers import LEEWAY
 
@@ -26,3 +28,28 @@ def test_logits_of_quantized_and_expanded_weights_agree(tmp_path, kind):
     assert dense.std() > 1e-3
     # Sums in float32 and in another order: those of dense weights are the less exact ones.
     assert np.abs(quantized - dense).max() < 4e-5 * LEEWAY * np.abs(dense).max()
+
+
+TOLERANCE = 2e-4 * LEEWAY
+"""Largest difference of a logit, where logits have a deviation of 4; measured: 5e-5."""
+
+
+@pytest.mark.fast_every(3)
+@pytest.mark.parametrize(("name", "weights"), each_value(recorded_models(), ("dense", "quantized")))
+def test_blocks_of_ggml_give_llama_cpps_logits_and_text(tmp_path, name, weights):
+    path = write_quantized(tmp_path / "m.gguf", name)
+    golden = recorded(name)
+    ids, greedy = golden["ids"].tolist(), golden["greedy"].tolist()
+    # Then rounding decides no token.
+    assert golden["margins"].min() > 2 * TOLERANCE
+    options = {"weights": weights, "exact_weights": True, "compute_type": "float32"}
+    with Engine.load(path, **options) as engine:
+        assert np.abs(engine.logits(ids) - golden["logits"]).max() < TOLERANCE
+        never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
+        for drafter in ("none", "ngram"):
+            reply = engine.generate(ids, max_tokens=len(greedy), drafter=drafter, logit_bias=never)
+            assert list(reply.token_ids) == greedy
+
+
+def test_every_type_was_recorded():
+    assert set(recorded_models()) == {*QUANTIZED, "F16", "BF16", "Q4_K_M"}

@@ -1,4 +1,4 @@
-"""The options of a reply: one declaration, and what has to agree with it."""
+"""The options of a reply and of loading: one declaration, and what has to agree with it."""
 
 import typing
 
@@ -9,6 +9,7 @@ from akunu_py.values.generation_config import (
     GenerationConfig,
     GenerationOptions,
 )
+from akunu_py.values.load_options import EngineKeywords, EngineOptions, LoadOptions
 from akunu_py.values.option_fields import Count, Number, options_of
 
 OPTIONS = options_of(GenerationConfig)
@@ -47,3 +48,13 @@ def test_numbers_out_of_range_are_named(declared):
     for value in (kind.least - 1, kind.most + 1, float("nan")):
         with pytest.raises(ValueError, match=rf"^{name} is -?[\d.na]+; give "):
             GenerationConfig(**{name: value})
+
+
+def test_keywords_are_the_fields():
+    assert typing.get_type_hints(EngineKeywords) == typing.get_type_hints(EngineOptions)
+
+
+def test_a_model_gets_its_own_options():
+    """Other options would make equal models differ, for ranks and for what is remembered."""
+    options = EngineOptions(weights="dense", q6k="8bit", memory="/folder", context=9)
+    assert options.of_model() == LoadOptions(weights="dense", q6k="8bit")
