@@ -115,7 +115,7 @@ def test_a_reply_joins_when_it_ends_however_it_ends(fresh):
     left, tokens = started()
     result = fresh.generate(PROMPT, max_tokens=4)
     assert texts(fresh)[3:] == [tokens, list(result.token_ids)]
-    with pytest.raises(EngineStateError):
+    with pytest.raises(EngineStateError, match="ended by a later call"):
         next(left)
     assert len(texts(fresh)) == 5
 

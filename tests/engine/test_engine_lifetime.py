@@ -92,15 +92,6 @@ def test_a_raw_continuation_keeps_the_space_between_two_words(tmp_path):
         assert engine.chat(messages, max_tokens=2, logit_bias=only).text == "the the"
 
 
-def test_a_later_call_ends_an_unfinished_stream(engine):
-    expected = engine.generate(PROMPT, max_tokens=40).token_ids
-    abandoned = engine.stream(PROMPT, max_tokens=40)
-    next(abandoned)
-    assert engine.generate(PROMPT, max_tokens=40).token_ids == expected
-    with pytest.raises(EngineStateError, match="ended by a later call"):
-        next(abandoned)
-
-
 def test_a_dropped_stream_is_in_nobodys_way(engine):
     stream = engine.stream(PROMPT, max_tokens=40)
     next(stream)

@@ -36,20 +36,6 @@ def test_a_short_session(kind, format_, default_model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "format_"), list(zip(["attention", "window", "recurrent"], FORMATS, strict=True))
-)
-def test_a_client_that_drops_thoughts(kind, format_, default_model):
-    with agent_server(kind, default_model, thinks=True) as server:
-        talk = FORMATS[format_](server.post, size=6, shows_thoughts=False)
-        turns = [talk.turn(number) for number in range(4)]
-        check(turns)
-        assert any(turn.thoughts for turn in turns)
-        assert "thinking" not in str(talk.items)
-        assert "reasoning" not in str(talk.items)
-
-
-@pytest.mark.slow
 @kinds
 @pytest.mark.parametrize("reminders", ["block", "message"])
 def test_reminders_that_change_each_turn(kind, reminders, default_model):
@@ -136,20 +122,17 @@ def test_a_restarted_server_and_a_client_that_drops_thoughts(default_model, tmp_
         assert turns[number].cached >= turns[number - 1].prompt - BLOCK
 
 
-WHOLE = {
-    "attention": ("messages", False),
-    "window": ("responses", False),
-    "recurrent": ("chat", True),
-}
-"""Format, and whether the model thinks and the client drops its thoughts."""
-
-
 @pytest.mark.slow
-@kinds
-def test_the_whole_session(kind, default_model):
-    format_, thinks = WHOLE[kind]
-    with agent_server(kind, default_model, thinks=thinks) as server:
-        talk = FORMATS[format_](server.post, size=60, shows_thoughts=not thinks)
+@pytest.mark.parametrize(
+    ("kind", "format_"),
+    [("attention", "messages"), ("window", "responses"), ("recurrent", "chat")],
+)
+def test_a_whole_session_of_a_client_that_drops_thoughts(kind, format_, default_model):
+    with agent_server(kind, default_model, thinks=True) as server:
+        talk = FORMATS[format_](server.post, size=60, shows_thoughts=False)
         turns = [talk.turn(number) for number in range(TURNS)]
     check(turns)
     assert turns[-1].prompt >= TOKENS
+    assert any(turn.thoughts for turn in turns)
+    assert "thinking" not in str(talk.items)
+    assert "reasoning" not in str(talk.items)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Make tests/server/agents/requests/AGENT.json of a run of offline_run.py.
+"""Make tests/server/agents/requests/AGENT.json of a run of offline_run.py, which is beside it.
 
-    python tests/server/agents/shorten_requests.py AGENT FOLDER
+    python scripts/shorten_agent_requests.py AGENT FOLDER
 
 It is the last request of the run, with the whole conversation. Texts of the agent are replaced by
 their length, names of folders and ids by others, and most tools are left out: what stays is the
@@ -13,10 +13,12 @@ import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+AGENTS = TESTS / "server" / "agents"
+sys.path[:0] = [str(TESTS), str(AGENTS)]
 from forced_model import TASK
 
-REQUESTS = Path(__file__).resolve().parent / "requests"
+REQUESTS = AGENTS / "requests"
 OURS = (TASK, "Good morning", "I read both", "Now I edit", "akunu1.")
 LONGEST = 40
 USED = {"Read", "Edit", "read", "edit", "read_file", "exec_command", "read_files", "editor"}
