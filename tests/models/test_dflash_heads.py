@@ -4,6 +4,9 @@ Mutants, made by hand, that these tests kill (each was tried): the states of a r
 many; the block a place early; its rows kept in the cache; attention that cannot look ahead in the
 block; the row of the last token among the guesses; layers whose inputs are those that the config
 names; a further pass charged for each token; a block that ignores what was copied in front of it.
+Heads of Medusa and of blockwise parallel decoding are here, too. Their mutants: a place's guess by
+the layer of the next one; a state before the last; a residual left out; an output head of another
+place.
 """
 
 import dataclasses
@@ -21,18 +24,21 @@ from dflash_heads import (
     dflash2_config,
     dflash_config,
     dspark_config,
+    parallel_tensors,
+    random_blockwise,
     random_dflash,
     random_dflash2,
     random_dspark,
     random_medusa,
     tensors_of,
+    write_parallel,
 )
 from eagle_heads import LLAMA3, write_eagle
 from family_models import build_family
 from markov_heads import reply
-from prediction_heads import loaded_from
+from prediction_heads import loaded_from, tiny_target, write
 
-from akunu_py import GenerationConfig
+from akunu_py import GenerationConfig, ModelFormatError, UnsupportedArchitectureError
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.models.heads import load_head, make_head_model
 from akunu_py.models.hidden_states import StateTap
@@ -316,3 +322,81 @@ def test_confidence_is_what_the_head_says_of_a_token(target):
     step = head.walk(head(states, mx.array([[3, 8]]), head.make_cache()))
     likeliest = mx.softmax(step(mx.array([8]))[0][0, 0]).max().item()
     assert draft.confidence == pytest.approx([likeliest], abs=1e-5)
+
+
+MAKES = {
+    "Medusa": random_medusa,
+    "Medusa, of some tokens": lambda target: random_medusa(target, vocabulary=40, num_layers=1),
+    "blockwise": random_blockwise,
+    "blockwise, of some tokens": lambda target: random_blockwise(target, vocabulary=40),
+}
+
+
+def load(target, folder):
+    return load_head(loaded_from(folder / "model", target), folder)
+
+
+def numbers(arrays, state, output):
+    """The logits of every place, in float64, by the formulas of the papers."""
+    arrays = {name: np.array(array, np.float64) for name, array in arrays.items()}
+    ids = np.arange(len(output))
+    if "d2t" in arrays:
+        ids = np.arange(40) + arrays["d2t"].astype(int)
+    for place in range(BLOCK - 1):
+        x, layer = state, 0
+        if f"blockwise.{place}.up.weight" in arrays:
+            up, down, b, c = (
+                arrays[f"blockwise.{place}.{part}.{kind}"]
+                for kind in ("weight", "bias") for part in ("up", "down")
+            )  # fmt: skip
+            x = x + down @ np.maximum(up @ x + b, 0) + c
+            rows = output[ids]
+        else:
+            while (name := f"{place}.{layer}.linear") + ".weight" in arrays:
+                z = arrays[f"{name}.weight"] @ x + arrays[f"{name}.bias"]
+                x, layer = x + z / (1 + np.exp(-z)), layer + 1
+            rows = arrays[f"{place}.{layer}.weight"]
+        logits = np.full(len(output), -np.inf)
+        logits[ids] = rows @ x
+        yield logits
+
+
+@pytest.mark.parametrize("known", [1, 3])
+@pytest.mark.parametrize("name", MAKES)
+def test_the_numbers_of_parallel_heads_from_a_folder(target, tmp_path, name, known):
+    made = MAKES[name](target)
+    head = load(target, write_parallel(tmp_path, made))
+    states = mx.random.normal((1, 4, head.width), key=mx.random.key(5))
+    rows = head(states, mx.zeros((1, 3 + known), dtype=mx.int32), head.make_cache())
+    assert rows.shape == (1, BLOCK - known, head.width)
+    step = head.walk(rows)
+    found = [np.array(step(mx.array([9]))[0][0, 0]) for _ in range(rows.shape[1])]
+    output = np.array(target.lm_head.weight, np.float64)
+    expected = list(numbers(parallel_tensors(made), np.array(states[0, -1], np.float64), output))
+    np.testing.assert_allclose(found, expected[known - 1 :], atol=1e-4)
+
+
+DAMAGE = [
+    ("0.0.linear.bias", None, "lacks the tensors of places.0.layers.0.bias; it is incomplete"),
+    ("1.2.weight", None, "lacks the tensors of lm_head.places.1.weight"),
+    ("4.1.linear.weight", mx.zeros((2, 3)), r"in the shape \(2, 3\) where this model asks for"),
+    ("2.1.linear.x", mx.zeros(3), "do not have: places.2.layers.1.x"),
+    ("9.0.linear.weight", mx.zeros((64, 64)), "lacks the tensors of lm_head.places.5.weight"),
+    ("0.2.weight", mx.full((97, 64), mx.nan), "'0.2.weight' in .* has infinite numbers or NaN"),
+]
+
+
+@pytest.mark.parametrize(("name", "array", "message"), DAMAGE)
+def test_damaged_tensors_are_refused(target, tmp_path, name, array, message):
+    arrays = {**parallel_tensors(random_medusa(target)), name: array}
+    write(
+        tmp_path / "medusa_lm_head.safetensors", {n: a for n, a in arrays.items() if a is not None}
+    )
+    with pytest.raises(ModelFormatError, match=message):
+        load(target, tmp_path)
+
+
+def test_a_head_of_another_model(target, tmp_path):
+    write_parallel(tmp_path, random_medusa(target))
+    with pytest.raises(UnsupportedArchitectureError, match="is a Medusa head, and the model is a"):
+        load(tiny_target("mimo"), tmp_path)

@@ -10,11 +10,17 @@ from dataclasses import replace
 
 import mlx.core as mx
 import pytest
+from engine_inside import session_of
 from family_models import NAMES, variant_of
 from rollback_matrix import AUTO, EXPERTS, HEAD, LONG, SHORT, Family, Setting, settings_of
+from tiny_architectures.builder import BUILDERS, build
 from tiny_families import WINDOW
+from tiny_models import adversary, generate, prompt_of
 
+from akunu_py import Engine
+from akunu_py.drafting import PlainDrafter
 from akunu_py.models.rollback.caches import RollbackCaches
+from akunu_py.values.types import GenerationConfig
 
 NEAR_TIE = 0.05
 """Between the two best log-probabilities; bfloat16's spacing at 4 is 0.03."""
@@ -113,3 +119,34 @@ def test_without_rollback_the_text_changes(name, monkeypatch):
     monkeypatch.setattr(RollbackCaches, "restore", lambda self, saved: None)
     (difference,) = family.run(Setting(0.0, SHORT, ("wrong",))).differences
     assert difference.index < 10
+
+
+# Own classes, with sliding windows or states among them.
+ARCHITECTURES = ["deepseek2", "falcon-h1", "gemma2"]
+# As deep as the real models, by whose depth they are known; caches as those of their smaller ones.
+DEEP = {"command-r-plus", "deepseek2-lite", "gemma2-27b", "gemma3-27b"}
+
+
+def check(name, folder):
+    """Every other architecture greedily with a long prompt, the others sampled with a short one."""
+    path = build(name).write(folder / "model.gguf")
+    temperature, size = ((0.0, 30), (0.9, 5))[sorted(BUILDERS).index(name) % 2]
+    with Engine.load(path, weights="dense", compute_type="float32") as engine:
+        session, count = session_of(engine), 40
+        config, prompt = GenerationConfig(temperature=temperature), prompt_of(size)
+        plain = generate(session, prompt, config, PlainDrafter(), max_tokens=count)
+        session.reset()
+        drafter = adversary("half", prompt + plain, size)
+        assert generate(session, prompt, config, drafter, max_tokens=count) == plain
+        assert session.rows.rollback.supported
+
+
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) & set(BUILDERS)))
+def test_no_draft_changes_a_token_of_a_gguf_file(name, tmp_path):
+    check(name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(BUILDERS) - set(ARCHITECTURES) - DEEP))
+def test_no_draft_changes_a_token_of_any_architecture(name, tmp_path):
+    check(name, tmp_path)
