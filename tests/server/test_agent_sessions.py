@@ -17,6 +17,11 @@ TURNS = 30
 
 kinds = pytest.mark.parametrize("kind", ["attention", "window", "recurrent"])
 formats = pytest.mark.parametrize("format_", FORMATS)
+# What differs by format is the client's side, and what differs by kind is below all of them.
+pairs = pytest.mark.parametrize(
+    ("kind", "format_"),
+    [("attention", "messages"), ("window", "responses"), ("recurrent", "chat")],
+)
 
 
 def check(turns):
@@ -76,8 +81,7 @@ def test_files_behind_the_conversation(kind, default_model):
 
 
 @pytest.mark.slow
-@kinds
-@formats
+@pairs
 def test_tools_that_come_one_by_one(kind, format_, default_model):
     """Codex offers the tools of an MCP server once that has started, in an order of its own."""
     with agent_server(kind, default_model) as server:
@@ -123,10 +127,7 @@ def test_a_restarted_server_and_a_client_that_drops_thoughts(default_model, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "format_"),
-    [("attention", "messages"), ("window", "responses"), ("recurrent", "chat")],
-)
+@pairs
 def test_a_whole_session_of_a_client_that_drops_thoughts(kind, format_, default_model):
     with agent_server(kind, default_model, thinks=True) as server:
         talk = FORMATS[format_](server.post, size=60, shows_thoughts=False)
