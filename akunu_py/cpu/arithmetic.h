@@ -38,11 +38,10 @@ struct Packed {
   const float* scales;
   const float* biases;
   int rows, columns, group, bits;
+  int groups = columns / group, chunk_groups = std::max(1, CHUNK_COLUMNS / group);
 
   size_t row_bytes() const { return size_t(columns) * bits / 8; }
-  int groups() const { return columns / group; }
   int form() const { return bits == 4 && !biases ? E2M1 : bits; }
-  int chunk_groups() const { return std::max(1, CHUNK_COLUMNS / group); }
 };
 
 // Rows of queries that share keys and values. Row r sees `visible[r]` keys, `padded` at most: the

@@ -18,13 +18,6 @@ bool made_by(const array& a, const char* name) {
   return a.has_primitive() && !a.is_tracer() && std::string_view(a.primitive().name()) == name;
 }
 
-mx::Strides strides_of(const mx::Shape& shape) {
-  mx::Strides strides(shape.size());
-  int64_t step = 1;
-  for (int axis = int(shape.size()) - 1; axis >= 0; step *= shape[axis--]) strides[axis] = step;
-  return strides;
-}
-
 // An array that a kernel writes, and where in it the numbers of a view of it are.
 using Source = std::pair<array, Layout>;
 
@@ -32,7 +25,7 @@ using Source = std::pair<array, Layout>;
 std::optional<Source> source_of(const array& a) {
   const Layout in_order{a.shape(), strides_of(a.shape())};
   if (!a.has_primitive() || a.is_tracer()) return {};
-  if (dynamic_cast<const Operation*>(&a.primitive())) return Source{a, in_order};
+  if (dynamic_cast<const Kernel*>(&a.primitive())) return Source{a, in_order};
   if (!made_by(a, "Transpose") && !made_by(a, "Reshape")) return {};
   auto source = source_of(a.inputs()[0]);
   if (!source) return {};

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -54,6 +55,9 @@ std::array<void*, sizeof...(Functions)> places_of(Functions*... functions) {
   return {reinterpret_cast<void*>(functions)...};
 }
 
+// Names of operations that others take in.
+constexpr const char *PRODUCT = "AkunuProduct", *SIGMOID = "AkunuSigmoid";
+
 // Calls that the kernels took, for the check that the linker did what it should.
 std::atomic<uint64_t> taken{0};
 
@@ -72,11 +76,19 @@ std::atomic<size_t> rows_of_blas{std::numeric_limits<size_t>::max()};
 
 bool on_cpu(const mx::Stream& stream) { return enabled && stream.device == mx::Device::cpu; }
 
-template <class Kernel, class... Options>
-array lazy(mx::Shape shape, std::vector<array> inputs, mx::Stream stream, Options... options) {
+array lazy(const char* name, mx::Shape shape, std::vector<array> inputs, mx::Stream stream,
+           Prepare prepare) {
   taken++;
   return array(std::move(shape), mx::float32,
-               std::make_shared<Kernel>(stream, std::move(options)...), std::move(inputs));
+               std::make_shared<Kernel>(stream, name, std::move(prepare)), std::move(inputs));
+}
+
+// What a kernel made of its inputs, made of one more.
+array with_input(const char* name, const array& a, const array& more, mx::Stream stream) {
+  auto inputs = a.inputs();
+  inputs.push_back(more);
+  return lazy(name, a.shape(), std::move(inputs), stream,
+              static_cast<const Kernel&>(a.primitive()).prepare);
 }
 
 }  // namespace akunu
@@ -162,8 +174,9 @@ array product(std::vector<array> inputs, Stream stream, Packing packing, int row
   if (made_by(inputs[0], "Reshape") && source_of(inputs[0].inputs()[0]))
     inputs[0] = array(inputs[0].inputs()[0]);
   Layout x = read_through(inputs);
-  return lazy<akunu::Product>(std::move(shape), std::move(inputs), stream,
-                              ProductSettings{packing, rows, matrices, transposed, std::move(x)});
+  const ProductSettings settings{packing, rows, matrices, transposed, std::move(x)};
+  return lazy(transposed ? PRODUCT : "AkunuWeightedSums", std::move(shape), std::move(inputs),
+              stream, std::bind_front(product_work, settings));
 }
 
 array matmul(const array& x, const array& transposed, Where where) {
@@ -225,7 +238,8 @@ array gathered(std::vector<array> inputs, Maybe left, const array& right, Stream
   auto shape = pairs[1].shape();
   shape.push_back(length);
   shape.push_back(rows);
-  return lazy<akunu::GatheredProduct>(std::move(shape), std::move(inputs), stream, packing);
+  return lazy("AkunuGatheredProduct", std::move(shape), std::move(inputs), stream,
+              std::bind_front(gathered_work, packing));
 }
 
 array gather_mm(array x, array transposed, Maybe left, Maybe right, bool sorted, Where where) {
@@ -254,18 +268,14 @@ array gather_qmm(const array& x, const array& w, const array& scales, const Mayb
 array sigmoid(const array& x, Where where) {
   const auto stream = to_stream(where);
   if (!on_cpu(stream) || !plain(x)) return own<sigmoid>(x, where);
-  return lazy<akunu::Sigmoid>(x.shape(), {x}, stream);
+  return lazy(SIGMOID, x.shape(), {x}, stream, sigmoid_work);
 }
 
 array multiply(const array& a, const array& b, Where where) {
   const auto stream = to_stream(where);
   if (on_cpu(stream) && plain(a, b) && a.shape() == b.shape())
     for (const auto [gate, factor] : {std::pair(&a, &b), std::pair(&b, &a)})
-      if (made_by(*gate, "AkunuSigmoid")) {
-        auto inputs = gate->inputs();
-        inputs.push_back(*factor);
-        return lazy<akunu::Sigmoid>(a.shape(), std::move(inputs), stream);
-      }
+      if (made_by(*gate, SIGMOID)) return with_input(SIGMOID, *gate, *factor, stream);
   return own<multiply>(a, b, where);
 }
 
@@ -273,14 +283,8 @@ array multiply(const array& a, const array& b, Where where) {
 // twice, and a product there would be computed twice.
 array add(const array& a, const array& b, Where where) {
   const auto stream = to_stream(where);
-  if (on_cpu(stream) && plain(a, b) && a.shape() == b.shape() && made_by(b, "AkunuProduct")) {
-    auto settings = static_cast<const akunu::Product&>(b.primitive()).settings();
-    if (settings.transposed && !std::exchange(settings.added, true)) {
-      auto inputs = b.inputs();
-      inputs.push_back(a);
-      return lazy<akunu::Product>(a.shape(), std::move(inputs), stream, std::move(settings));
-    }
-  }
+  if (on_cpu(stream) && plain(a, b) && a.shape() == b.shape() && made_by(b, PRODUCT))
+    return with_input("AkunuProductSum", b, a, stream);
   return own<add>(a, b, where);
 }
 
@@ -300,10 +304,8 @@ array logsumexp(const array& x, const std::vector<int>& axes, bool keepdims, Whe
   Shape shape;
   for (int extent : kept)
     if (extent || keepdims) shape.push_back(std::max(extent, 1));
-  return lazy<Rows>(std::move(shape), {x}, stream,
-                    OfRow{"AkunuLogSumExp", 10, [](auto x, auto, int size, float* y) {
-                            *y = arithmetic->log_sum_exp(x, size);
-                          }});
+  const OfRow of{10, [](auto x, auto, int size, auto y) { *y = arithmetic->log_sum_exp(x, size); }};
+  return lazy("AkunuLogSumExp", std::move(shape), {x}, stream, std::bind_front(rows_work, of));
 }
 
 array softmax(const array& x, const std::vector<int>& axes, bool precise, Where where) {
@@ -311,7 +313,8 @@ array softmax(const array& x, const std::vector<int>& axes, bool precise, Where 
   const bool of_last = axes.size() == 1 && (axes[0] == -1 || axes[0] == int(x.ndim()) - 1);
   if (!on_cpu(stream) || !plain(x) || x.ndim() == 0 || !of_last)
     return own<SOFTMAX>(x, axes, precise, where);
-  return lazy<Rows>(x.shape(), {x}, stream, OfRow{"AkunuSoftmax", 10, softmax_of_row});
+  return lazy("AkunuSoftmax", x.shape(), {x}, stream,
+              std::bind_front(rows_work, OfRow{10, softmax_of_row}));
 }
 
 namespace fast {
@@ -321,10 +324,10 @@ array rms_norm(const array& x, const Maybe& weight, float epsilon, Where where) 
   if (!on_cpu(stream) || !weight || !plain(x, *weight) || weight->ndim() != 1 || x.ndim() < 1 ||
       weight->shape(0) != x.shape(-1))
     return own<rms_norm>(x, weight, epsilon, where);
-  const auto compute = [epsilon](auto x, auto weight, int size, float* y) {
-    arithmetic->rms_norm(x, weight, epsilon, size, y);
-  };
-  return lazy<Rows>(x.shape(), {x, *weight}, stream, OfRow{"AkunuRmsNorm", 1, compute});
+  const OfRow of{1, [epsilon](auto x, auto weight, int size, auto y) {
+                   arithmetic->rms_norm(x, weight, epsilon, size, y);
+                 }};
+  return lazy("AkunuRmsNorm", x.shape(), {x, *weight}, stream, std::bind_front(rows_work, of));
 }
 
 array rope(const array& x, int dims, bool traditional, std::optional<float> base, float scale,
@@ -340,9 +343,9 @@ array rope(const array& x, int dims, bool traditional, std::optional<float> base
   std::vector<array> inputs{x, offset};
   if (periods) inputs.push_back(*periods);
   Layout layout = read_through(inputs);
-  return lazy<akunu::Rope>(x.shape(), std::move(inputs), stream,
-                           akunu::RopeSettings{dims, traditional, base.value_or(1), scale},
-                           std::move(layout));
+  const RopeSettings settings{dims, traditional, base.value_or(1), scale};
+  return lazy("AkunuRope", x.shape(), std::move(inputs), stream,
+              std::bind_front(rope_work, settings, std::move(layout)));
 }
 
 array scaled_dot_product_attention(const array& q, const array& k, const array& v, float scale,
@@ -370,9 +373,9 @@ array scaled_dot_product_attention(const array& q, const array& k, const array& 
   if (sinks) inputs.push_back(*sinks);
   auto shape = q.shape();
   shape.back() = v.shape(3);
-  const akunu::AttentionSettings settings{scale, causal, mask.has_value(), sinks.has_value(),
-                                          k.shape(2)};
-  return lazy<akunu::Attention>(std::move(shape), std::move(inputs), stream, settings);
+  const AttentionSettings settings{scale, causal, mask.has_value(), sinks.has_value(), k.shape(2)};
+  return lazy("AkunuAttention", std::move(shape), std::move(inputs), stream,
+              std::bind_front(attention_work, settings));
 }
 
 }  // namespace fast

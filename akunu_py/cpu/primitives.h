@@ -1,4 +1,4 @@
-// MLX's primitives for the kernels: each evaluates one array in MLX's stream.
+// What MLX's stream does for each kernel, and the primitive that stands for it in MLX's graph.
 
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -44,16 +45,23 @@ void in_parts(int count, int multiple, double amount, const Work& work) {
               [&](int part) { work(part * size, std::min(count, (part + 1) * size)); });
 }
 
+// Those of an array whose numbers are without gaps and in order.
+mx::Strides strides_of(const mx::Shape& shape) {
+  mx::Strides strides(shape.size());
+  int64_t step = 1;
+  for (int axis = int(shape.size()) - 1; axis >= 0; step *= shape[axis--]) strides[axis] = step;
+  return strides;
+}
+
 // Where the numbers of an array are in its memory; without a shape, as MLX says.
 struct Layout {
   mx::Shape shape;
   mx::Strides strides;
 
-  // Whether they are without gaps and in order.
   bool ordered() const {
-    int64_t step = 1;
-    for (int axis = int(shape.size()) - 1; axis >= 0; step *= shape[axis--])
-      if (shape[axis] != 1 && strides[axis] != step) return false;
+    const auto in_order = strides_of(shape);
+    for (size_t axis = 0; axis < shape.size(); axis++)
+      if (shape[axis] != 1 && strides[axis] != in_order[axis]) return false;
     return true;
   }
 };
@@ -83,8 +91,8 @@ struct View {
   // The numbers without gaps and in order; copied to `space` if they are not so already.
   const T* in_order(std::vector<T>& space) const {
     if (ordered) return data;
-    space.clear();
-    copy(data, 0, space);
+    space.resize(size());
+    copy(data, 0, space.data(), strides_of(shape));
     return space.data();
   }
 
@@ -96,8 +104,8 @@ struct View {
     for (int axis = rows - 1; axis >= 0; i /= shape[axis--])
       from += i % shape[axis] * strides[axis];
     if (strides.back() == 1 && strides[rows] == shape.back()) return from;
-    space.clear();
-    copy(from, rows, space);
+    space.resize(size_t(shape[rows]) * shape.back());
+    copy(from, rows, space.data(), strides_of(shape));
     return space.data();
   }
 
@@ -112,66 +120,69 @@ struct View {
     if (strides.back() == 1) return *this;
     View other = *this;
     other.data = in_order(space);
-    for (int axis = int(shape.size()) - 1, step = 1; axis >= 0; step *= shape[axis--])
-      other.strides[axis] = step;
+    other.strides = strides_of(shape);
     return other;
   }
 
  private:
-  void copy(const T* from, size_t axis, std::vector<T>& to) const {
-    for (int i = 0; i < shape[axis]; i++, from += strides[axis]) {
-      if (axis + 1 == shape.size()) {
-        to.push_back(*from);
-      } else {
-        copy(from, axis + 1, to);
-      }
+  void copy(const T* from, size_t axis, T* to, const mx::Strides& steps) const {
+    const bool last = axis + 1 == shape.size();
+    if (last && strides[axis] == 1) {
+      std::copy_n(from, shape[axis], to);
+      return;
     }
+    for (int i = 0; i < shape[axis]; i++, from += strides[axis], to += steps[axis])
+      last ? void(*to = *from) : copy(from, axis + 1, to, steps);
   }
 };
 
-class Operation : public mx::UnaryPrimitive {
+// What is queued in MLX's stream. Of one type for all kernels: what MLX makes of each takes
+// compilers long.
+using Work = std::function<void()>;
+
+// Returns the work that computes `out`, having given it memory; the inputs have theirs.
+using Prepare = std::function<Work(const std::vector<array>& in, array& out)>;
+
+class Kernel : public mx::UnaryPrimitive {
  public:
-  using UnaryPrimitive::UnaryPrimitive;
+  Kernel(mx::Stream stream, const char* name, Prepare prepare)
+      : UnaryPrimitive(stream), prepare(std::move(prepare)), name_(name) {}
+
+  const Prepare prepare;
+
+  const char* name() const override { return name_; }
+
+  // The encoder lets few operations wait, which bounds the memory of large results. With small
+  // ones the thread that builds the graph would only sleep and wake a hundred times in a pass.
+  void eval_cpu(const std::vector<array>& in, array& out) override {
+    constexpr size_t LARGE = 1 << 17;
+    Work work = prepare(in, out);
+    if (out.nbytes() < LARGE) return mx::scheduler::enqueue(stream(), std::move(work));
+    mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
+  }
 
   void eval_gpu(const std::vector<array>&, array&) override {
     throw std::runtime_error("akunu: a kernel of the CPU was queued on a GPU");
   }
 
- protected:
-  float* memory(array& out) const {
-    out.set_data(mx::allocator::malloc(out.nbytes()));
-    return out.data<float>();
-  }
-
-  // The memory of an input of the same size that nobody else needs, for kernels that read each
-  // number before they write in its place.
-  float* memory_of(const array& in, array& out) const {
-    if (!in.is_donatable() || !in.flags().row_contiguous || in.nbytes() != out.nbytes())
-      return memory(out);
-    // The shapes may be different.
-    out.copy_shared_buffer(in, out.strides(), {true, true, false}, in.data_size());
-    return out.data<float>();
-  }
-
-  // Of one type for all kinds of work: what MLX makes of each takes compilers long.
-  // The encoder lets few operations wait, which bounds the memory of large results. With small
-  // ones the thread that builds the graph would only sleep and wake a hundred times in a pass.
-  void queue(const array& out, std::function<void()> work) {
-    constexpr size_t LARGE = 1 << 17;
-    if (out.nbytes() < LARGE) return mx::scheduler::enqueue(stream(), std::move(work));
-    mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
-  }
+ private:
+  const char* const name_;
 };
 
-// An operation with settings beside its inputs.
-template <class Settings>
-class With : public Operation {
- public:
-  With(mx::Stream stream, Settings settings) : Operation(stream), settings_(settings) {}
+float* memory(array& out) {
+  out.set_data(mx::allocator::malloc(out.nbytes()));
+  return out.data<float>();
+}
 
- protected:
-  const Settings settings_;
-};
+// The memory of an input of the same size that nobody else needs, for kernels that read each
+// number before they write in its place.
+float* memory_of(const array& in, array& out) {
+  if (!in.is_donatable() || !in.flags().row_contiguous || in.nbytes() != out.nbytes())
+    return memory(out);
+  // The shapes may be different.
+  out.copy_shared_buffer(in, out.strides(), {true, true, false}, in.data_size());
+  return out.data<float>();
+}
 
 // How weights are packed; MLX's modes other than "affine" have scales of a byte and no biases.
 struct Packing {
@@ -228,13 +239,16 @@ struct Matrices {
     } else if (!packing.dense()) {
       const uint8_t* own_bytes = bytes->matrix(i, byte_space);
       const float* numbers = small_floats(packing.nvidia);
-      scale_space.resize(size_t(rows) * matrix.groups());
+      scale_space.resize(size_t(rows) * matrix.groups);
       for (size_t group = 0; group < scale_space.size(); group++)
         scale_space[group] = numbers[own_bytes[group]];
       matrix.scales = scale_space.data();
     }
     return matrix;
   }
+
+  // That of x is one.
+  size_t num_inputs() const { return packing.dense() ? 2 : packing.affine ? 4 : 3; }
 
   View<uint32_t> codes;
   std::optional<View<float>> scales, biases;
@@ -254,117 +268,92 @@ void product_in_parts(const Packed& w, const float* x, int count, float* y,
   });
 }
 
-// Each matrix is multiplied by `rows` rows of x; behind the last comes the first again. To the
-// products the last input may be added.
+// Each matrix is multiplied by `rows` rows of x; behind the last comes the first again.
 struct ProductSettings {
   Packing packing;
   int rows, matrices;
   bool transposed;
   Layout x;
-  bool added = false;
 };
 
-class Product : public With<ProductSettings> {
- public:
-  using With::With;
-
-  const char* name() const override { return "AkunuProduct"; }
-
-  const ProductSettings& settings() const { return settings_; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    std::optional<View<float>> sum;
-    if (settings_.added) sum.emplace(in.back());
-    queue(out, [x = View<float>(in[0], settings_.x), matrices = Matrices(in, settings_.packing),
-                sum, of = settings_, rows = out.size() / out.shape(-1), y = memory(out)]() mutable {
-      static thread_local std::vector<float> space, summands;
-      const float *from = x.in_order(space), *added = sum ? sum->in_order(summands) : nullptr;
-      for (size_t row = 0; row < rows; row += of.rows) {
-        const Packed w = matrices.at(row / of.rows % of.matrices);
-        if (of.transposed) {
-          product_in_parts(w, from, of.rows, y, added);
-          if (added) added += size_t(of.rows) * w.rows;
-        } else {
-          in_parts(w.columns, SUMMED_COLUMNS, double(w.rows) * w.columns * of.rows,
-                   [&](int begin, int end) {
-                     arithmetic->weighted_sums(w, begin, end, from, of.rows, y);
-                   });
-        }
-        from += size_t(of.rows) * (of.transposed ? w.columns : w.rows);
-        y += size_t(of.rows) * (of.transposed ? w.rows : w.columns);
+// To the products an input behind the weights is added, if there is one.
+Work product_work(const ProductSettings& of, const std::vector<array>& in, array& out) {
+  const Matrices matrices(in, of.packing);
+  std::optional<View<float>> sum;
+  if (in.size() > matrices.num_inputs()) sum.emplace(in.back());
+  return [x = View<float>(in[0], of.x), matrices, sum, of, rows = out.size() / out.shape(-1),
+          y = memory(out)]() mutable {
+    static thread_local std::vector<float> space, summands;
+    const float *from = x.in_order(space), *added = sum ? sum->in_order(summands) : nullptr;
+    for (size_t row = 0; row < rows; row += of.rows) {
+      const Packed w = matrices.at(row / of.rows % of.matrices);
+      if (of.transposed) {
+        product_in_parts(w, from, of.rows, y, added);
+        if (added) added += size_t(of.rows) * w.rows;
+      } else {
+        in_parts(w.columns, SUMMED_COLUMNS, double(w.rows) * w.columns * of.rows,
+                 [&](int begin, int end) {
+                   arithmetic->weighted_sums(w, begin, end, from, of.rows, y);
+                 });
       }
-    });
-  }
-};
+      from += size_t(of.rows) * (of.transposed ? w.columns : w.rows);
+      y += size_t(of.rows) * (of.transposed ? w.rows : w.columns);
+    }
+  };
+}
 
 // Rows of x times matrices, of which indices choose: of x [batch, length, columns] and w.
-class GatheredProduct : public With<Packing> {
- public:
-  using With::With;
-
-  const char* name() const override { return "AkunuGatheredProduct"; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    queue(out, [x = View<float>(in[0]), matrices = Matrices(in, settings_),
-                length = in[0].shape(-2), left = View<uint32_t>(in[in.size() - 2]),
-                right = View<uint32_t>(in.back()), y = memory(out)] {
-      static thread_local std::vector<float> space, chosen, products;
-      static thread_local std::vector<uint32_t> lefts, rights, order;
-      const float* values = x.in_order(space);
-      const uint32_t *from = left.in_order(lefts), *by = right.in_order(rights);
-      const size_t in_size = size_t(length) * matrices.columns;
-      const size_t out_size = size_t(length) * matrices.rows;
-      order.resize(right.size());
-      for (size_t i = 0; i < order.size(); i++) order[i] = i;
-      std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return by[a] < by[b]; });
-      // Each matrix is read once, for all rows that it is chosen for.
-      for (size_t first = 0, end; first < order.size(); first = end) {
-        for (end = first; end < order.size() && by[order[end]] == by[order[first]];) end++;
-        const size_t count = end - first;
-        chosen.resize(count * in_size);
-        products.resize(count * out_size);
-        for (size_t i = 0; i < count; i++)
-          std::copy_n(values + from[order[first + i]] * in_size, in_size, &chosen[i * in_size]);
-        product_in_parts(matrices.at(by[order[first]]), chosen.data(), int(count) * length,
-                         products.data());
-        for (size_t i = 0; i < count; i++)
-          std::copy_n(&products[i * out_size], out_size, y + order[first + i] * out_size);
-      }
-    });
-  }
-};
+Work gathered_work(Packing packing, const std::vector<array>& in, array& out) {
+  return [x = View<float>(in[0]), matrices = Matrices(in, packing), length = in[0].shape(-2),
+          left = View<uint32_t>(in[in.size() - 2]), right = View<uint32_t>(in.back()),
+          y = memory(out)] {
+    static thread_local std::vector<float> space, chosen, products;
+    static thread_local std::vector<uint32_t> lefts, rights, order;
+    const float* values = x.in_order(space);
+    const uint32_t *from = left.in_order(lefts), *by = right.in_order(rights);
+    const size_t in_size = size_t(length) * matrices.columns;
+    const size_t out_size = size_t(length) * matrices.rows;
+    order.resize(right.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return by[a] < by[b]; });
+    // Each matrix is read once, for all rows that it is chosen for.
+    for (size_t first = 0, end; first < order.size(); first = end) {
+      for (end = first; end < order.size() && by[order[end]] == by[order[first]];) end++;
+      const size_t count = end - first;
+      chosen.resize(count * in_size);
+      products.resize(count * out_size);
+      for (size_t i = 0; i < count; i++)
+        std::copy_n(values + from[order[first + i]] * in_size, in_size, &chosen[i * in_size]);
+      product_in_parts(matrices.at(by[order[first]]), chosen.data(), int(count) * length,
+                       products.data());
+      for (size_t i = 0; i < count; i++)
+        std::copy_n(&products[i * out_size], out_size, y + order[first + i] * out_size);
+    }
+  };
+}
 
 // What is made of each row of x by itself, and how much work that is for each of its numbers.
 struct OfRow {
-  const char* name;
   double work;
   std::function<void(const float* x, const float* weight, int size, float* y)> compute;
 };
 
 // Of the last axis, with the weight that may be the second input.
-class Rows : public With<OfRow> {
- public:
-  using With::With;
-
-  const char* name() const override { return settings_.name; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    const int size = in[0].shape(-1), count = in[0].size() / size;
-    queue(out, [of = settings_, x = View<float>(in[0]), weight = View<float>(in.back()),
-                weighted = in.size() > 1, size, count, made = out.size() / count,
-                y = memory_of(in[0], out)] {
-      static thread_local std::vector<float> space, weights;
-      const float *values = x.in_order(space),
-                  *factors = weighted ? weight.in_order(weights) : nullptr;
-      in_parts(count, 1, of.work * size * count, [&](int begin, int end) {
-        for (size_t m = begin; m < size_t(end); m++)
-          of.compute(values + m * size, factors, size, y + m * made);
-      });
+Work rows_work(const OfRow& of, const std::vector<array>& in, array& out) {
+  const int size = in[0].shape(-1), count = in[0].size() / size;
+  return [of, x = View<float>(in[0]), weight = View<float>(in.back()), weighted = in.size() > 1,
+          size, count, made = out.size() / count, y = memory_of(in[0], out)] {
+    static thread_local std::vector<float> space, weights;
+    const float *values = x.in_order(space),
+                *factors = weighted ? weight.in_order(weights) : nullptr;
+    in_parts(count, 1, of.work * size * count, [&](int begin, int end) {
+      for (size_t m = begin; m < size_t(end); m++)
+        of.compute(values + m * size, factors, size, y + m * made);
     });
-  }
-};
+  };
+}
 
-inline void softmax_of_row(const float* x, const float*, int size, float* y) {
+void softmax_of_row(const float* x, const float*, int size, float* y) {
   static thread_local std::vector<float> row;
   row.assign(up_to_lanes(size), -std::numeric_limits<float>::infinity());
   std::copy_n(x, size, row.data());
@@ -373,32 +362,24 @@ inline void softmax_of_row(const float* x, const float*, int size, float* y) {
 }
 
 // Of the first input; times the others, if there are any.
-class Sigmoid : public Operation {
- public:
-  using Operation::Operation;
-
-  const char* name() const override { return "AkunuSigmoid"; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    constexpr int AT_ONCE = 4096;
-    queue(out, [x = std::vector<View<float>>(in.begin(), in.end()), size = out.size(),
-                y = memory_of(in[0], out)] {
-      static thread_local std::vector<std::vector<float>> spaces;
-      static thread_local std::vector<const float*> values;
-      spaces.resize(std::max(spaces.size(), x.size()));
-      values.clear();
-      for (size_t i = 0; i < x.size(); i++) values.push_back(x[i].in_order(spaces[i]));
-      const int count = (size + AT_ONCE - 1) / AT_ONCE;
-      in_parts(count, 1, double(size) * 10, [&, all = values.data()](int begin, int end) {
-        const size_t first = size_t(begin) * AT_ONCE,
-                     behind = std::min(size, size_t(end) * AT_ONCE);
-        arithmetic->sigmoid(all[0] + first, behind - first, y + first);
-        for (size_t input = 1; input < x.size(); input++)
-          for (size_t i = first; i < behind; i++) y[i] *= all[input][i];
-      });
+Work sigmoid_work(const std::vector<array>& in, array& out) {
+  constexpr int AT_ONCE = 4096;
+  return [x = std::vector<View<float>>(in.begin(), in.end()), size = out.size(),
+          y = memory_of(in[0], out)] {
+    static thread_local std::vector<std::vector<float>> spaces;
+    static thread_local std::vector<const float*> values;
+    spaces.resize(std::max(spaces.size(), x.size()));
+    values.clear();
+    for (size_t i = 0; i < x.size(); i++) values.push_back(x[i].in_order(spaces[i]));
+    const int count = (size + AT_ONCE - 1) / AT_ONCE;
+    in_parts(count, 1, double(size) * 10, [&, all = values.data()](int begin, int end) {
+      const size_t first = size_t(begin) * AT_ONCE, behind = std::min(size, size_t(end) * AT_ONCE);
+      arithmetic->sigmoid(all[0] + first, behind - first, y + first);
+      for (size_t input = 1; input < x.size(); input++)
+        for (size_t i = first; i < behind; i++) y[i] *= all[input][i];
     });
-  }
-};
+  };
+}
 
 struct RopeSettings {
   int dims;
@@ -408,68 +389,54 @@ struct RopeSettings {
   bool operator==(const RopeSettings&) const = default;
 };
 
-// Rotary positions (Su et al., RoFormer, 3.2.2) of x [batch, heads, length, size].
-class Rope : public With<RopeSettings> {
- public:
-  Rope(mx::Stream stream, RopeSettings settings, Layout x) : With(stream, settings), x_(x) {}
+struct Angles {
+  RopeSettings of{};
+  int first = 0, length = 0;
+  std::vector<float> cosines, sines;
+};
 
-  const char* name() const override { return "AkunuRope"; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    std::optional<View<float>> periods;
-    if (in.size() > 2) periods.emplace(in[2]);
-    queue(out, [settings = settings_, x = View<float>(in[0], x_), offset = View<int>(in[1]),
-                several = in[1].size() > 1, periods, y = memory_of(in[0], out)] {
-      static thread_local std::vector<float> space, given;
-      const float* values = x.in_order(space);
-      const float* period = periods ? periods->in_order(given) : nullptr;
-      const int batch = x.shape[0], heads = x.shape[1], length = x.shape[2], size = x.shape[3];
-      for (int b = 0; b < batch; b++) {
-        const int first = offset.data[several ? b * offset.strides[0] : 0];
-        const Angles& angles = angles_of(settings, first, length, period);
-        in_parts(heads * length, 1, double(heads) * length * size, [&](int begin, int end) {
-          for (int row = begin; row < end; row++) {
-            const size_t at = (size_t(b) * heads * length + row) * size;
-            const size_t angle = size_t(row % length) * (settings.dims / 2);
-            arithmetic->rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle],
-                               settings.dims / 2, settings.neighbours, y + at);
-          }
-        });
-      }
-    });
-  }
-
- private:
-  struct Angles {
-    RopeSettings of{};
-    int first = 0, length = 0;
-    std::vector<float> cosines, sines;
-  };
-
-  const Layout x_;
-
-  // All layers of a pass ask for the same angles, so the last ones are kept.
-  static const Angles& angles_of(const RopeSettings& settings, int first, int length,
-                                 const float* period) {
-    static thread_local Angles last;
-    if (!period && last.of == settings && last.first == first && last.length == length) return last;
-    const int half = settings.dims / 2;
-    last.of = period ? RopeSettings{} : settings;
-    last.first = first;
-    last.length = length;
-    last.cosines.resize(size_t(length) * half);
-    last.sines.resize(size_t(length) * half);
+// All layers of a pass ask for the same angles, so the last ones are kept.
+const Angles& angles_of(const RopeSettings& settings, int first, int length, const float* period) {
+  static thread_local Angles last;
+  if (!period && last.of == settings && last.first == first && last.length == length) return last;
+  const int half = settings.dims / 2;
+  last = {period ? RopeSettings{} : settings, first, length, {}, {}};
+  for (int l = 0; l < length; l++) {
     for (int i = 0; i < half; i++) {
       const float turn = period ? 1 / period[i] : std::exp(-i * (std::log(settings.base) / half));
-      for (int l = 0; l < length; l++) {
-        const float angle = float(first + l) * settings.scale * turn;
-        last.cosines[size_t(l) * half + i] = std::cos(angle);
-        last.sines[size_t(l) * half + i] = std::sin(angle);
-      }
+      const float angle = float(first + l) * settings.scale * turn;
+      last.cosines.push_back(std::cos(angle));
+      last.sines.push_back(std::sin(angle));
     }
-    return last;
   }
-};
+  return last;
+}
+
+// Rotary positions (Su et al., RoFormer, 3.2.2) of x [batch, heads, length, size].
+Work rope_work(const RopeSettings& settings, const Layout& layout, const std::vector<array>& in,
+               array& out) {
+  std::optional<View<float>> periods;
+  if (in.size() > 2) periods.emplace(in[2]);
+  return [settings, x = View<float>(in[0], layout), offset = View<int>(in[1]),
+          several = in[1].size() > 1, periods, y = memory_of(in[0], out)] {
+    static thread_local std::vector<float> space, given;
+    const float* values = x.in_order(space);
+    const float* period = periods ? periods->in_order(given) : nullptr;
+    const int batch = x.shape[0], heads = x.shape[1], length = x.shape[2], size = x.shape[3];
+    for (int b = 0; b < batch; b++) {
+      const int first = offset.data[several ? b * offset.strides[0] : 0];
+      const Angles& angles = angles_of(settings, first, length, period);
+      in_parts(heads * length, 1, double(heads) * length * size, [&](int begin, int end) {
+        for (int row = begin; row < end; row++) {
+          const size_t at = (size_t(b) * heads * length + row) * size;
+          const size_t angle = size_t(row % length) * (settings.dims / 2);
+          arithmetic->rotate(values + at, size, &angles.cosines[angle], &angles.sines[angle],
+                             settings.dims / 2, settings.neighbours, y + at);
+        }
+      });
+    }
+  };
+}
 
 struct AttentionSettings {
   float scale;
@@ -477,115 +444,96 @@ struct AttentionSettings {
   int keys;
 };
 
+// What is added to scores; -inf hides a key.
+struct Mask {
+  explicit Mask(const array& a)
+      : data(a.data<char>()), strides(a.strides()), seen(a.dtype() == mx::bool_) {}
+
+  float at(int b, int h, int l, int key) const {
+    const auto place = b * strides[0] + h * strides[1] + l * strides[2] + key * strides[3];
+    if (seen) return data[place] ? 0 : -INFINITY;
+    return reinterpret_cast<const float*>(data)[place];
+  }
+
+  // Lists the keys that a row sees; returns their number. A row that sees none lists all.
+  int list(int b, int h, int l, int keys, int* places) const {
+    int count = 0;
+    for (int key = 0; key < keys; key++)
+      if (at(b, h, l, key) != -INFINITY) places[count++] = key;
+    if (count) return count;
+    std::iota(places, places + keys, 0);
+    return keys;
+  }
+
+  void add(int b, int h, int l, int count, const int* places, float* scores) const {
+    for (int i = 0; i < count; i++) {
+      const float added = at(b, h, l, places[i]);
+      // As in MLX: all alike, below a sink.
+      scores[i] = added == -INFINITY ? std::numeric_limits<float>::lowest() : scores[i] + added;
+    }
+  }
+
+  const char* data;
+  mx::Strides strides;
+  bool seen;
+};
+
 // Softmax(scale * q k^T + mask) v of q [batch, heads, length, size] and fewer heads of k and v,
 // which may have further rows behind the keys; a mask has the shape [batch, heads, length, keys],
 // and sinks, of each head, are logits of no key.
-class Attention : public With<AttentionSettings> {
- public:
-  using With::With;
-
-  const char* name() const override { return "AkunuAttention"; }
-
-  void eval_cpu(const std::vector<array>& in, array& out) override {
-    std::optional<View<float>> sinks;
-    std::optional<Mask> mask;
-    if (settings_.masked) mask.emplace(in[3]);
-    if (settings_.sinks) sinks.emplace(in.back());
-    queue(out, [q_ = View<float>(in[0]), k_ = View<float>(in[1]), v_ = View<float>(in[2]), mask,
-                sinks, settings = settings_, y = memory(out)] {
-      static thread_local std::vector<float> space[4];
-      const auto q = q_.in_rows(space[0]), k = k_.in_rows(space[1]), v = v_.in_rows(space[2]);
-      const float* sink = sinks ? sinks->in_order(space[3]) : nullptr;
-      const int batch = q.shape[0], heads = q.shape[1], length = q.shape[2];
-      const int kv_heads = k.shape[1], keys = settings.keys, size = v.shape[3];
-      const int shared = heads / kv_heads, rows = shared * length;
-      const int at_once = std::min(rows, AT_ONCE), chunks = (rows + at_once - 1) / at_once;
-      const double work = double(batch) * heads * length * keys * (q.shape[3] + size);
-      in_parts(batch * kv_heads * chunks, 1, work, [&](int begin, int end) {
-        static thread_local std::vector<float> scores;
-        static thread_local std::vector<int> places;
-        scores.resize(std::max(scores.size(), size_t(at_once) * up_to_lanes(keys)));
-        if (mask) places.resize(std::max(places.size(), size_t(at_once) * keys));
-        for (int part = begin; part < end; part++) {
-          const int b = part / chunks / kv_heads, kv = part / chunks % kv_heads;
-          const int first = part % chunks * at_once, count = std::min(rows - first, at_once);
-          const float* queries[AT_ONCE];
-          float* outputs[AT_ONCE];
-          int* lists[AT_ONCE];
-          int visible[AT_ONCE];
-          int most = 0;
-          for (int r = 0; r < count; r++) {
-            const int h = kv * shared + (first + r) / length, l = (first + r) % length;
-            queries[r] = q.data + b * q.strides[0] + h * q.strides[1] + l * q.strides[2];
-            outputs[r] = y + ((size_t(b) * heads + h) * length + l) * size;
-            visible[r] = settings.causal ? keys - length + l + 1 : keys;
-            if (mask) visible[r] = mask->list(b, h, l, keys, lists[r] = &places[size_t(r) * keys]);
-            most = std::max(most, visible[r]);
-          }
-          const int padded = up_to_lanes(most);
-          const Queries shown{queries, visible, count, padded, mask ? lists : nullptr};
-          arithmetic->attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1],
-                                       k.strides[2], q.shape[3], settings.scale, scores.data());
-          for (int r = 0; r < count; r++) {
-            const int h = kv * shared + (first + r) / length, l = (first + r) % length;
-            float* row = scores.data() + size_t(r) * padded;
-            if (mask) mask->add(b, h, l, visible[r], lists[r], row);
-            arithmetic->softmax(row, padded, sink ? sink + h : nullptr);
-          }
-          arithmetic->attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1],
-                                        v.strides[2], size, scores.data(), outputs);
-        }
-      });
-    });
-  }
-
- private:
+Work attention_work(const AttentionSettings& settings, const std::vector<array>& in, array& out) {
   // Rows of queries that look at a block of keys before the next is read.
   static constexpr int AT_ONCE = 32;
-
-  // Which keys may be seen, or what is added to scores: -inf hides a key.
-  struct Mask {
-    explicit Mask(const array& a) {
-      if (a.dtype() == mx::bool_) {
-        seen.emplace(a);
-      } else {
-        added.emplace(a);
-      }
-    }
-
-    ptrdiff_t at(int b, int h, int l, int key) const {
-      const auto& strides = seen ? seen->strides : added->strides;
-      return b * strides[0] + h * strides[1] + l * strides[2] + key * strides[3];
-    }
-
-    bool hides(ptrdiff_t place) const {
-      return seen ? !seen->data[place] : added->data[place] == -INFINITY;
-    }
-
-    // Lists the keys that a row sees; returns their number. A row that sees none lists all.
-    int list(int b, int h, int l, int keys, int* places) const {
-      int count = 0;
-      for (int key = 0; key < keys; key++)
-        if (!hides(at(b, h, l, key))) places[count++] = key;
-      if (count) return count;
-      for (int key = 0; key < keys; key++) places[key] = key;
-      return keys;
-    }
-
-    void add(int b, int h, int l, int count, const int* places, float* scores) const {
-      for (int i = 0; i < count; i++) {
-        const ptrdiff_t place = at(b, h, l, places[i]);
-        if (hides(place)) {
-          scores[i] = std::numeric_limits<float>::lowest();  // as in MLX: all alike, below a sink
-        } else if (added) {
-          scores[i] += added->data[place];
+  std::optional<View<float>> sinks;
+  std::optional<Mask> mask;
+  if (settings.masked) mask.emplace(in[3]);
+  if (settings.sinks) sinks.emplace(in.back());
+  return [q_ = View<float>(in[0]), k_ = View<float>(in[1]), v_ = View<float>(in[2]), mask, sinks,
+          settings, y = memory(out)] {
+    static thread_local std::vector<float> space[4];
+    const auto q = q_.in_rows(space[0]), k = k_.in_rows(space[1]), v = v_.in_rows(space[2]);
+    const float* sink = sinks ? sinks->in_order(space[3]) : nullptr;
+    const int batch = q.shape[0], heads = q.shape[1], length = q.shape[2];
+    const int kv_heads = k.shape[1], keys = settings.keys, size = v.shape[3];
+    const int shared = heads / kv_heads, rows = shared * length;
+    const int at_once = std::min(rows, AT_ONCE), chunks = (rows + at_once - 1) / at_once;
+    const double work = double(batch) * heads * length * keys * (q.shape[3] + size);
+    in_parts(batch * kv_heads * chunks, 1, work, [&](int begin, int end) {
+      static thread_local std::vector<float> scores;
+      static thread_local std::vector<int> places;
+      scores.resize(std::max(scores.size(), size_t(at_once) * up_to_lanes(keys)));
+      if (mask) places.resize(std::max(places.size(), size_t(at_once) * keys));
+      for (int part = begin; part < end; part++) {
+        const int b = part / chunks / kv_heads, kv = part / chunks % kv_heads;
+        const int first = part % chunks * at_once, count = std::min(rows - first, at_once);
+        const float* queries[AT_ONCE];
+        float* outputs[AT_ONCE];
+        int* lists[AT_ONCE];
+        int visible[AT_ONCE];
+        int most = 0;
+        for (int r = 0; r < count; r++) {
+          const int h = kv * shared + (first + r) / length, l = (first + r) % length;
+          queries[r] = q.data + b * q.strides[0] + h * q.strides[1] + l * q.strides[2];
+          outputs[r] = y + ((size_t(b) * heads + h) * length + l) * size;
+          visible[r] = settings.causal ? keys - length + l + 1 : keys;
+          if (mask) visible[r] = mask->list(b, h, l, keys, lists[r] = &places[size_t(r) * keys]);
+          most = std::max(most, visible[r]);
         }
+        const int padded = up_to_lanes(most);
+        const Queries shown{queries, visible, count, padded, mask ? lists : nullptr};
+        arithmetic->attention_scores(shown, k.data + b * k.strides[0] + kv * k.strides[1],
+                                     k.strides[2], q.shape[3], settings.scale, scores.data());
+        for (int r = 0; r < count; r++) {
+          const int h = kv * shared + (first + r) / length, l = (first + r) % length;
+          float* row = scores.data() + size_t(r) * padded;
+          if (mask) mask->add(b, h, l, visible[r], lists[r], row);
+          arithmetic->softmax(row, padded, sink ? sink + h : nullptr);
+        }
+        arithmetic->attention_outputs(shown, v.data + b * v.strides[0] + kv * v.strides[1],
+                                      v.strides[2], size, scores.data(), outputs);
       }
-    }
-
-    std::optional<View<bool>> seen;
-    std::optional<View<float>> added;
+    });
   };
-};
+}
 
 }  // namespace akunu

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -61,13 +63,11 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #if defined(__FMA__)
   return Floats(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
 #elif defined(__aarch64__)
-  float32x4_t x[2], y[2], z[2];
-  std::memcpy(x, &a, sizeof a);
-  std::memcpy(y, &b, sizeof b);
-  std::memcpy(z, &c, sizeof c);
-  for (int half = 0; half < 2; half++) z[half] = vfmaq_f32(z[half], x[half], y[half]);
-  std::memcpy(&c, z, sizeof c);
-  return c;
+  using Halves = std::array<float32x4_t, 2>;
+  const auto x = std::bit_cast<Halves>(a), y = std::bit_cast<Halves>(b);
+  auto z = std::bit_cast<Halves>(c);
+  for (int half : {0, 1}) z[half] = vfmaq_f32(z[half], x[half], y[half]);
+  return std::bit_cast<Floats>(z);
 #else
   return a * b + c;
 #endif

@@ -6,70 +6,37 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "arithmetic.h"
 #include "vectors.h"
 
 namespace akunu {
 
-inline uint32_t word_at(const uint8_t* from) {
-  uint32_t word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
-
-// Eight bytes as numbers; what compilers make of a conversion is ten times slower.
-inline Ints widen(const uint8_t* bytes) {
-#if defined(__AVX2__)
-  return Ints(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes))));
-#elif defined(__aarch64__)
-  const uint16x8_t wide = vmovl_u8(vld1_u8(bytes));
-  const uint32x4_t halves[2] = {vmovl_u16(vget_low_u16(wide)), vmovl_u16(vget_high_u16(wide))};
-  Ints all;
-  std::memcpy(&all, halves, sizeof all);
-  return all;
-#else
-  uint8_t eight __attribute__((vector_size(LANES)));
-  std::memcpy(&eight, bytes, sizeof eight);
-  return __builtin_convertvector(eight, Ints);
-#endif
-}
-
-// Eight codes, which are BITS bytes.
+// Eight codes, which are BITS bytes. Signed, since only AVX-512 converts unsigned numbers.
 template <int BITS>
-inline Floats codes_at(const uint8_t* packed) {
-  constexpr uint32_t MASK = (1u << BITS) - 1;
-  Words codes;
-  if constexpr (BITS == E2M1) {
-    const Words all = (Words{} + word_at(packed)) >> (Words{0, 1, 2, 3, 4, 5, 6, 7} * 4);
-    // 0, 0.5, 1, 1.5, and then with the exponent and the digit of a float32: 2, 3, 4, 6.
-    const Ints size = Ints(all & 7);
-    const Floats small = __builtin_convertvector(size, Floats) * 0.5f;
-    const Floats number = size < 4 ? small : Floats((size + 252) << 22);
-    return Floats(Words(number) | (all & 8) << 28);
-  } else if constexpr (BITS == 8) {
-    return __builtin_convertvector(widen(packed), Floats);
-  } else if constexpr (BITS <= 4) {
-    uint32_t all = 0;
-    if constexpr (BITS == 3) {  // a word that is read where three bytes were copied waits for them
-      all = packed[0] | packed[1] << 8 | packed[2] << 16;
-    } else {
-      std::memcpy(&all, packed, BITS);
-    }
-    codes = (Words{} + all) >> (Words{0, 1, 2, 3, 4, 5, 6, 7} * BITS);
+inline Ints codes_at(const uint8_t* packed) {
+  const Words places{0, 1, 2, 3, 4, 5, 6, 7};
+#if defined(__AVX2__)
+  if constexpr (BITS == 8)
+    return Ints(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed))));
+#endif
+  uint32_t low = 0, high;
+  if constexpr (BITS == 3) {  // a number that is read where three bytes were copied waits for them
+    low = packed[0] | packed[1] << 8 | packed[2] << 16;
   } else {
-    // The last four codes end with the last byte.
-    const uint32_t low = word_at(packed), high = word_at(packed + BITS - 4) >> (32 - 4 * BITS);
-    codes =
-        Words{low, low, low, low, high, high, high, high} >> (Words{0, 1, 2, 3, 0, 1, 2, 3} * BITS);
+    std::memcpy(&low, packed, std::min(BITS, 4));
   }
-  // Signed, since only AVX-512 converts unsigned numbers.
-  return __builtin_convertvector(Ints(codes & MASK), Floats);
+  if constexpr (BITS <= 4) return Ints((Words{} + low) >> (places * BITS)) & ((1 << BITS) - 1);
+  // The last four codes end with the last byte.
+  std::memcpy(&high, packed + BITS - 4, sizeof high);
+  high >>= 32 - 4 * BITS;
+  const Words words{low, low, low, low, high, high, high, high};
+  return Ints(words >> ((places & 3) * BITS)) & ((1 << BITS) - 1);
 }
 
 // A form says how codes become weights: `Line` is what weights of a group have in common, and
-// `weights` returns a vector of one row's, number `part` of the PARTS from `column` on. `in_order`
-// copies numbers of x in the order of the weights, to where a cache line begins.
+// `weights` returns a vector of one row's, number `part` of the PARTS from `column` on.
 template <int BITS>
 struct Codes {
   using Vector = Floats;
@@ -84,24 +51,16 @@ struct Codes {
 
   static Floats weights(const uint8_t* codes, int column, int, const Line& line) {
     constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
-    const Floats values = codes_at<BITS>(codes + size_t(column) * WIDTH / 8);
-    if constexpr (BITS == E2M1) return values * line.scale;
-    return multiply_add(values, line.scale, line.bias);
+    const Ints values = codes_at<WIDTH>(codes + size_t(column) * WIDTH / 8);
+    if constexpr (BITS != E2M1)
+      return multiply_add(__builtin_convertvector(values, Floats), line.scale, line.bias);
+    // 0, 0.5, 1, 1.5, and then with the exponent and the digit of a float32: 2, 3, 4, 6.
+    const Ints size = values & 7;
+    const Floats small = __builtin_convertvector(size, Floats) * 0.5f;
+    const Floats number = size < 4 ? small : Floats((size + 252) << 22);
+    return Floats(Ints(number) | (values & 8) << 28) * line.scale;
   }
-
-  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
 };
-
-// Codes of 4 bits. Of twice COUNT columns those with even numbers come first, since their codes are
-// the lower halves of COUNT bytes.
-template <int COUNT>
-inline void evens_first(const float* x, size_t size, float* to) {
-  for (size_t first = 0; first < size; first += 2 * COUNT)
-    for (int i = 0; i < COUNT; i++) {
-      to[first + i] = x[first + 2 * i];
-      to[first + COUNT + i] = x[first + 2 * i + 1];
-    }
-}
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 
@@ -132,9 +91,9 @@ inline Wide sixteen_weights(const Packed& w, size_t line, int first) {
   return multiply_add(codes, Wide{} + w.scales[line], Wide{} + w.biases[line]);
 }
 
-// Sixteen codes of 1 to 6 bits. Those of up to 5 are looked up in a table of a group's weights, as
-// long as one or two vectors; with fewer bits it repeats, so that bits of the next codes in an
-// index do not matter.
+// Sixteen codes. Those of up to 5 bits are looked up in a table of a group's weights, as long as
+// one or two vectors; with fewer bits it repeats, so that bits of the next codes in an index do not
+// matter.
 template <int BITS>
 struct Sixteens {
   using Vector = Wide;
@@ -145,7 +104,7 @@ struct Sixteens {
   };
 
   static Line line(const Packed& w, size_t at) {
-    if constexpr (BITS == 6) return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
+    if constexpr (BITS > 5) return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
     return {sixteen_weights<BITS>(w, at, 0), BITS == 5 ? sixteen_weights<BITS>(w, at, 16) : Wide{}};
   }
 
@@ -153,18 +112,17 @@ struct Sixteens {
     const __m512i index = indices(codes + size_t(column) * WIDTH / 8);
     if constexpr (BITS == 5)
       return Wide(_mm512_permutex2var_ps(__m512(line.low), index, __m512(line.high)));
-    if constexpr (BITS == 6) {
-      const __m512i code = _mm512_and_si512(index, _mm512_set1_epi32(63));
+    if constexpr (BITS > 5) {
+      const __m512i code = BITS == 8 ? index : _mm512_and_si512(index, _mm512_set1_epi32(63));
       return multiply_add(Wide(_mm512_cvtepi32_ps(code)), line.low, line.high);
     }
     return Wide(_mm512_permutexvar_ps(index, __m512(line.low)));
   }
 
-  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
-
  private:
   // Numbers whose lowest bits are the codes: two bytes of each, moved to the right.
   static __m512i indices(const uint8_t* packed) {
+    if constexpr (BITS == 8) return sixteen_bytes(packed);
     struct Bits {
       alignas(64) uint8_t bytes[64];
       alignas(64) int32_t shifts[16];
@@ -186,14 +144,8 @@ struct Sixteens {
   }
 };
 
-// Codes of 8 bits, sixteen at once.
-struct Bytes : Sixteens<6> {
-  static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
-    return multiply_add(Wide(_mm512_cvtepi32_ps(sixteen_bytes(codes + column))), line.low,
-                        line.high);
-  }
-};
-
+// Codes of 4 bits. Of 32 columns those with even numbers come first, since their codes are the
+// lower halves of 16 bytes.
 struct Nibbles {
   using Vector = Wide;
   static constexpr int PARTS = 2;
@@ -207,38 +159,16 @@ struct Nibbles {
     const __m512i index = part ? _mm512_srli_epi32(bytes, 4) : bytes;
     return Wide(_mm512_permutexvar_ps(index, __m512(table)));
   }
-
-  static void in_order(const float* x, size_t size, float* to) { evens_first<16>(x, size, to); }
 };
 
 template <int BITS>
-using Few = Sixteens<BITS>;
-using Four = Nibbles;
-using Eight = Bytes;
-using SmallFloats = Sixteens<E2M1>;
+using FormOf = std::conditional_t<BITS == 4, Nibbles, Sixteens<BITS>>;
 using Widest = Wide;
 
 #else
 
-struct Nibbles : Codes<4> {
-  static constexpr int PARTS = 2;
-
-  static Floats weights(const uint8_t* codes, int column, int part, const Line& line) {
-    const Ints bytes = widen(codes + column / 2);
-    const Ints values = part ? bytes >> 4 : bytes & 15;
-    return multiply_add(__builtin_convertvector(values, Floats), line.scale, line.bias);
-  }
-
-  static void in_order(const float* x, size_t size, float* to) { evens_first<LANES>(x, size, to); }
-};
-
-#if !defined(__AVX2__)  // wholes.h has others there
 template <int BITS>
-using Few = Codes<BITS>;
-using Four = Nibbles;
-using Eight = Codes<8>;
-#endif
-using SmallFloats = Codes<E2M1>;
+using FormOf = Codes<BITS>;
 using Widest = Floats;
 
 #endif
@@ -254,8 +184,6 @@ struct Dense {
   static Widest weights(const uint8_t* codes, int column, int, const Line&) {
     return load<Widest>(reinterpret_cast<const float*>(codes) + column);
   }
-
-  static void in_order(const float* x, size_t size, float* to) { std::copy_n(x, size, to); }
 };
 
 }  // namespace akunu

@@ -29,83 +29,56 @@ inline __m256i widen_sixteen(const uint8_t* bytes) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
 }
 
-// A form says how the codes of a block become two vectors, and whether the columns with even
-// numbers are the first of them.
-template <class Form>
-concept Whole = requires { Form::EVENS_FIRST; };
+// Half number NUMBER of the codes of a block: the two bytes around each, moved to the left and then
+// to the right.
+template <int BITS, int NUMBER>
+__m256i half_of_codes(const uint8_t* block) {
+  // What is read around the half is as long as a load, and ends in the block.
+  constexpr int HALF = 2 * BITS, SIZE = BITS > 4 ? 16 : std::min(2 * HALF, 8);
+  constexpr int SKIPPED = NUMBER * (2 * HALF - SIZE);
+  struct Places {
+    alignas(32) uint8_t bytes[32];
+    alignas(32) uint16_t factors[16];
+  };
+  static constexpr Places AT = [] {
+    Places at{};
+    for (int i = 0; i < 16; i++) {
+      at.factors[i] = 1 << (16 - BITS - i * BITS % 8);
+      for (int byte = 0; byte < 2; byte++)
+        at.bytes[2 * i + byte] = NUMBER * HALF - SKIPPED + std::min(i * BITS / 8 + byte, HALF - 1);
+    }
+    return at;
+  }();
+  __m256i bytes;
+  if constexpr (SIZE == 16) {
+    bytes = _mm256_broadcastsi128_si256(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + SKIPPED)));
+  } else {
+    uint64_t word = 0;
+    std::memcpy(&word, block + SKIPPED, SIZE);
+    bytes = _mm256_set1_epi64x(word);
+  }
+  const __m256i pairs = _mm256_shuffle_epi8(bytes, load_wholes(AT.bytes));
+  return _mm256_srli_epi16(_mm256_mullo_epi16(pairs, load_wholes(AT.factors)), 16 - BITS);
+}
 
-struct WholeNibbles {
-  static constexpr int BITS = 4;
-  static constexpr bool EVENS_FIRST = true;
-
-  static void unpack(const uint8_t* from, __m256i& first, __m256i& second) {
+// Writes the codes of a block as numbers; of those of 4 bits the ones with even numbers first.
+template <int BITS>
+void unpack_block(const uint8_t* from, __m256i& first, __m256i& second) {
+  if constexpr (BITS == 4) {
     const __m256i bytes = widen_sixteen(from);
     first = _mm256_and_si256(bytes, _mm256_set1_epi16(15));
     second = _mm256_srli_epi16(bytes, 4);
-  }
-};
-
-struct WholeBytes {
-  static constexpr int BITS = 8;
-  static constexpr bool EVENS_FIRST = false;
-
-  static void unpack(const uint8_t* from, __m256i& first, __m256i& second) {
+  } else if constexpr (BITS == 8) {
     first = widen_sixteen(from);
     second = widen_sixteen(from + 16);
+  } else {
+    first = half_of_codes<BITS, 0>(from);
+    second = half_of_codes<BITS, 1>(from);
   }
-};
+}
 
-// Codes of other widths: the two bytes around each, moved to the left and then to the right.
-template <int WIDTH>
-struct WholeCodes {
-  static constexpr int BITS = WIDTH;
-  static constexpr bool EVENS_FIRST = false;
-
-  static void unpack(const uint8_t* from, __m256i& first, __m256i& second) {
-    first = half<0>(from);
-    second = half<1>(from);
-  }
-
- private:
-  // Sixteen codes have HALF bytes. As many as two loads of eight bytes can bring are read, none of
-  // them behind the block.
-  static constexpr int HALF = 2 * BITS;
-  static constexpr int SIZE = std::max(HALF, std::min(8, 2 * HALF));
-
-  template <int NUMBER>
-  static __m256i half(const uint8_t* block) {
-    constexpr int BEGIN = NUMBER * (2 * HALF - SIZE), SKIPPED = NUMBER * HALF - BEGIN;
-    struct Places {
-      alignas(32) uint8_t bytes[32];
-      alignas(32) uint16_t factors[16];
-    };
-    static constexpr Places AT = [] {
-      Places at{};
-      for (int i = 0; i < 16; i++) {
-        at.factors[i] = 1 << (16 - BITS - i * BITS % 8);
-        for (int byte = 0; byte < 2; byte++) {
-          const int place = SKIPPED + std::min(i * BITS / 8 + byte, HALF - 1);
-          // The second load ends with the last byte.
-          at.bytes[2 * i + byte] = place < 8 ? place : place + 16 - SIZE;
-        }
-      }
-      return at;
-    }();
-    uint64_t loads[2] = {};
-    std::memcpy(loads, block + BEGIN, std::min(SIZE, 8));
-    if constexpr (SIZE > 8) std::memcpy(loads + 1, block + BEGIN + SIZE - 8, 8);
-    const __m256i bytes = _mm256_broadcastsi128_si256(_mm_set_epi64x(loads[1], loads[0]));
-    const __m256i pairs = _mm256_shuffle_epi8(bytes, load_wholes(AT.bytes));
-    return _mm256_srli_epi16(_mm256_mullo_epi16(pairs, load_wholes(AT.factors)), 16 - BITS);
-  }
-};
-
-template <int BITS>
-using Few = WholeCodes<BITS>;
-using Four = WholeNibbles;
-using Eight = WholeBytes;
-
-// Rows of x: numbers in the order of a form, and of each block the step and the sum, of which
+// Rows of x: numbers in the order of the codes, and of each block the step and the sum, of which
 // `padded` is the number in a row. Those behind the last block are 0.
 struct Wholes {
   const int16_t* numbers;
@@ -155,14 +128,14 @@ inline float to_wholes(const float* x, int16_t* to, int& total) {
 }
 
 // y[0:ROWS, 0:COUNT] = x times the weights from `first` on.
-template <class Form, int ROWS, int COUNT>
+template <int BITS, int ROWS, int COUNT>
 void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
   constexpr int CHUNK_BLOCKS = 64;
-  constexpr int BLOCK_BYTES = BLOCK_COLUMNS * Form::BITS / 8;
+  constexpr int BLOCK_BYTES = BLOCK_COLUMNS * BITS / 8;
   constexpr int BLOCKS_OF_LINE = std::max(1, 64 / BLOCK_BYTES);
   // Rows are too short for the processor to see where the next ones begin.
   constexpr size_t AHEAD_BYTES = 4096;
-  const size_t row_bytes = w.row_bytes(), groups = w.groups();
+  const size_t row_bytes = w.row_bytes(), groups = w.groups;
   const uint8_t* codes = w.codes + first * row_bytes;
   const int blocks = w.columns / BLOCK_COLUMNS;
   // Of eight blocks the groups, of which each has one, two or four.
@@ -195,7 +168,7 @@ void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
 #pragma GCC unroll 4
       for (int n = 0; n < COUNT; n++) {
         __m256i codes_1, codes_2;
-        Form::unpack(codes + n * row_bytes, codes_1, codes_2);
+        unpack_block<BITS>(codes + n * row_bytes, codes_1, codes_2);
 #pragma GCC unroll 4
         for (int m = 0; m < ROWS; m++) {
           const int16_t* numbers = x.numbers + m * x.columns + (begin + block) * BLOCK_COLUMNS;
@@ -217,17 +190,18 @@ void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
 }
 
 // Four rows of weights and up to four of x, with as many sums at once as the registers hold.
-template <class Form, int ROWS>
+template <int BITS, int ROWS>
 void whole_tiles(const Packed& w, int first, const Wholes& x, float* y) {
   constexpr int COUNT = ROWS < 3 ? 4 : 2;
-  for (int n = 0; n < 4; n += COUNT) whole_tile<Form, ROWS, COUNT>(w, first + n, x, y + n);
+  for (int n = 0; n < 4; n += COUNT) whole_tile<BITS, ROWS, COUNT>(w, first + n, x, y + n);
 }
 
-template <Whole Form>
+template <int BITS>
+  requires(BITS != E2M1)
 void product_of(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   static thread_local std::vector<Floats> number_space, step_space, sum_space;
-  constexpr auto by_rows = std::array{whole_tiles<Form, 1>, whole_tiles<Form, 2>,
-                                      whole_tiles<Form, 3>, whole_tiles<Form, 4>};
+  constexpr auto by_rows = std::array{whole_tiles<BITS, 1>, whole_tiles<BITS, 2>,
+                                      whole_tiles<BITS, 3>, whole_tiles<BITS, 4>};
   constexpr int MOST = by_rows.size();
   // Rows of x whose numbers stay in the caches.
   constexpr int AT_ONCE = 32;
@@ -244,7 +218,7 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
       for (int block = 0; block < blocks; block++) {
         const size_t column = size_t(m) * w.columns + block * BLOCK_COLUMNS;
         int total;
-        const float step = to_wholes<Form::EVENS_FIRST>(x + column, numbers + column, total);
+        const float step = to_wholes<BITS == 4>(x + column, numbers + column, total);
         steps[m * padded + block] = step;
         sums[m * padded + block] = step * total;
       }
@@ -256,7 +230,7 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
         by_rows[std::min(count - m, MOST) - 1](w, n, all.from(m), y + size_t(m) * w.rows + n);
     for (; n < end; n++)
       for (int m = 0; m < count; m++)
-        whole_tile<Form, 1, 1>(w, n, all.from(m), y + size_t(m) * w.rows + n);
+        whole_tile<BITS, 1, 1>(w, n, all.from(m), y + size_t(m) * w.rows + n);
   }
 }
 

@@ -70,7 +70,7 @@ struct Matrix {
                group,
                form == akunu::E2M1 ? 4 : form},
         codes(rows * packed.row_bytes() + 64),
-        scales(normal(size_t(rows) * packed.groups(), 0.02f)),
+        scales(normal(size_t(rows) * packed.groups, 0.02f)),
         biases(normal(scales.size(), 0.1f)) {
     for (auto &byte : codes)
       byte = uint8_t(random_bits());
@@ -98,7 +98,7 @@ struct Matrix {
     unsigned code = 0;
     for (int i = 0, bit = column * packed.bits; i < packed.bits; i++, bit++)
       code |= (of_row[bit / 8] >> bit % 8 & 1u) << i;
-    const size_t line = size_t(row) * packed.groups() + column / packed.group;
+    const size_t line = size_t(row) * packed.groups + column / packed.group;
     const double scaled =
         scales[line] * (form == akunu::E2M1 ? E2M1_VALUES[code] : code);
     const double bias = packed.biases ? biases[line] : 0;
