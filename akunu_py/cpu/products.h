@@ -111,14 +111,15 @@ void in_order(const float* x, size_t size, float* to) {
         to[first + part * COUNT + i] = x[first + i * Form::PARTS + part];
 }
 
-// Unpacks weights of a row, those of the groups from `begin` to `end`.
+// Unpacks columns of a row of weights, from `begin` to `end`.
 template <class Form>
 void unpack(const Packed& w, int row, int begin, int end, float* to) {
   constexpr int lanes = lanes_of<typename Form::Vector>;
   const uint8_t* codes = w.codes + row * w.row_bytes();
-  for (int g = begin; g < end; g++) {
-    const auto line = Form::line(w, size_t(row) * w.groups + g);
-    for (int k = g * w.group; k < (g + 1) * w.group; k += Form::PARTS * lanes)
+  int group = begin / w.group;
+  for (int k = begin; k < end; group++) {
+    const auto line = Form::line(w, size_t(row) * w.groups + group);
+    for (const int stop = std::min(end, (group + 1) * w.group); k < stop; k += Form::PARTS * lanes)
       for (int part = 0; part < Form::PARTS; part++, to += lanes)
         store(to, Form::weights(codes, k, part, line));
   }
@@ -126,20 +127,19 @@ void unpack(const Packed& w, int row, int begin, int end, float* to) {
 
 template <class Form>
 void block_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  static thread_local std::vector<Widest> space, x_space;
-  for (int group = 0; group < w.groups; group += w.chunk_groups) {
-    const int past = std::min(group + w.chunk_groups, w.groups);
-    const int columns = (past - group) * w.group;
+  static thread_local std::vector<Dense::Vector> space, x_space;
+  const int chunk = w.chunk_groups * w.group;
+  for (int column = 0; column < w.columns; column += chunk) {
+    const int columns = std::min(chunk, w.columns - column);
     float* ordered = numbers_in(x_space, size_t(num_rows) * columns);
     for (int m = 0; m < num_rows; m++)
-      in_order<Form>(x + size_t(m) * w.columns + group * w.group, columns,
-                     ordered + size_t(m) * columns);
+      in_order<Form>(x + size_t(m) * w.columns + column, columns, ordered + size_t(m) * columns);
     const int step = BLOCK_NUMBERS / columns / TILE_COUNT * TILE_COUNT;
     float* block = numbers_in(space, size_t(step) * columns);
     for (int first = begin; first < end; first += step) {
       const int count = std::min(step, end - first);
       for (int n = 0; n < count; n++)
-        unpack<Form>(w, first + n, group, past, block + size_t(n) * columns);
+        unpack<Form>(w, first + n, column, column + columns, block + size_t(n) * columns);
       const Packed unpacked{
           reinterpret_cast<const uint8_t*>(block), nullptr, nullptr, count, columns, columns, 32};
       constexpr int MOST = TILE_ROWS<Dense>;
@@ -152,7 +152,7 @@ void block_product(const Packed& w, int begin, int end, const float* x, int num_
 
 template <class Form>
 void float_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
-  static thread_local std::vector<Widest> space;
+  static thread_local std::vector<Dense::Vector> space;
   for (int m = 0; m < num_rows; m++)
     std::fill(y + size_t(m) * w.rows + begin, y + size_t(m) * w.rows + end, 0.0f);
   if (num_rows <= MOST_DIRECT) {
@@ -193,18 +193,6 @@ inline void product(const Packed& w, int begin, int end, const float* x, int num
   with_form(w, [&](auto bits) { product_of<bits>(w, begin, end, x, num_rows, y); });
 }
 
-// Unpacks columns of weights, from `begin` to `end`, in their order.
-template <int BITS>
-inline void unpack_columns(const Packed& w, int row, int begin, int end, float* to) {
-  const uint8_t* codes = w.codes + row * w.row_bytes();
-  int group = begin / w.group;
-  for (int k = begin; k < end; group++) {
-    const auto line = Codes<BITS>::line(w, size_t(row) * w.groups + group);
-    for (const int stop = std::min(end, (group + 1) * w.group); k < stop; k += LANES, to += LANES)
-      store(to, Codes<BITS>::weights(codes, k, 0, line));
-  }
-}
-
 // y[:, begin:end] of y = x times the weights: sums of their rows, for which x has the factors.
 inline void weighted_sums(const Packed& w, int begin, int end, const float* x, int num_rows,
                           float* y) {
@@ -216,7 +204,7 @@ inline void weighted_sums(const Packed& w, int begin, int end, const float* x, i
     const int count = std::min(BLOCK_KEYS, w.rows - first);
     with_form(w, [&](auto bits) {
       for (int s = 0; s < count; s++)
-        unpack_columns<bits>(w, first + s, begin, end, block + size_t(s) * size);
+        unpack<Codes<bits>>(w, first + s, begin, end, block + size_t(s) * size);
     });
     for (int m = 0; m < num_rows; m++) {
       const float* factors = x + size_t(m) * w.rows + first;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "arithmetic.h"
 #include "vectors.h"
@@ -41,6 +40,7 @@ template <int BITS>
 struct Codes {
   using Vector = Floats;
   static constexpr int PARTS = 1;
+  static constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
   struct Line {
     Floats scale, bias;
   };
@@ -50,12 +50,13 @@ struct Codes {
   }
 
   static Floats weights(const uint8_t* codes, int column, int, const Line& line) {
-    constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
-    const Ints values = codes_at<WIDTH>(codes + size_t(column) * WIDTH / 8);
-    if constexpr (BITS != E2M1)
+    codes += size_t(column) * WIDTH / 8;
+    if constexpr (BITS != E2M1) {
+      const Ints values = codes_at<BITS>(codes);
       return multiply_add(__builtin_convertvector(values, Floats), line.scale, line.bias);
+    }
     // 0, 0.5, 1, 1.5, and then with the exponent and the digit of a float32: 2, 3, 4, 6.
-    const Ints size = values & 7;
+    const Ints values = codes_at<4>(codes), size = values & 7;
     const Floats small = __builtin_convertvector(size, Floats) * 0.5f;
     const Floats number = size < 4 ? small : Floats((size + 252) << 22);
     return Floats(Ints(number) | (values & 8) << 28) * line.scale;
@@ -76,10 +77,6 @@ inline Floats eight_lanes(Wide v) {
   return halves[0] + halves[1];
 }
 
-inline __m512i sixteen_bytes(const uint8_t* from) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-}
-
 // The weights that the codes from `first` on stand for.
 template <int BITS>
 inline Wide sixteen_weights(const Packed& w, size_t line, int first) {
@@ -93,11 +90,12 @@ inline Wide sixteen_weights(const Packed& w, size_t line, int first) {
 
 // Sixteen codes. Those of up to 5 bits are looked up in a table of a group's weights, as long as
 // one or two vectors; with fewer bits it repeats, so that bits of the next codes in an index do not
-// matter.
+// matter. Of 32 columns of 4 bits those with even numbers come first, since their codes are the
+// lower halves of 16 bytes.
 template <int BITS>
 struct Sixteens {
   using Vector = Wide;
-  static constexpr int PARTS = 1;
+  static constexpr int PARTS = BITS == 4 ? 2 : 1;
   static constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
   struct Line {
     Wide low, high;
@@ -108,11 +106,11 @@ struct Sixteens {
     return {sixteen_weights<BITS>(w, at, 0), BITS == 5 ? sixteen_weights<BITS>(w, at, 16) : Wide{}};
   }
 
-  static Wide weights(const uint8_t* codes, int column, int, const Line& line) {
-    const __m512i index = indices(codes + size_t(column) * WIDTH / 8);
-    if constexpr (BITS == 5)
+  static Wide weights(const uint8_t* codes, int column, int part, const Line& line) {
+    const __m512i index = indices(codes + size_t(column) * WIDTH / 8, part);
+    if constexpr (BITS == 5) {
       return Wide(_mm512_permutex2var_ps(__m512(line.low), index, __m512(line.high)));
-    if constexpr (BITS > 5) {
+    } else if constexpr (BITS > 5) {
       const __m512i code = BITS == 8 ? index : _mm512_and_si512(index, _mm512_set1_epi32(63));
       return multiply_add(Wide(_mm512_cvtepi32_ps(code)), line.low, line.high);
     }
@@ -121,8 +119,12 @@ struct Sixteens {
 
  private:
   // Numbers whose lowest bits are the codes: two bytes of each, moved to the right.
-  static __m512i indices(const uint8_t* packed) {
-    if constexpr (BITS == 8) return sixteen_bytes(packed);
+  static __m512i indices(const uint8_t* packed, int part) {
+    if constexpr (BITS == 4 || BITS == 8) {
+      const __m512i bytes =
+          _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(packed)));
+      return part ? _mm512_srli_epi32(bytes, 4) : bytes;
+    }
     struct Bits {
       alignas(64) uint8_t bytes[64];
       alignas(64) int32_t shifts[16];
@@ -144,45 +146,26 @@ struct Sixteens {
   }
 };
 
-// Codes of 4 bits. Of 32 columns those with even numbers come first, since their codes are the
-// lower halves of 16 bytes.
-struct Nibbles {
-  using Vector = Wide;
-  static constexpr int PARTS = 2;
-  using Line = Wide;
-
-  static Wide line(const Packed& w, size_t at) { return sixteen_weights<4>(w, at, 0); }
-
-  static Wide weights(const uint8_t* codes, int column, int part, const Wide& table) {
-    const __m512i bytes = sixteen_bytes(codes + column / 2);
-    // Only the last four bits of an index count.
-    const __m512i index = part ? _mm512_srli_epi32(bytes, 4) : bytes;
-    return Wide(_mm512_permutexvar_ps(index, __m512(table)));
-  }
-};
-
 template <int BITS>
-using FormOf = std::conditional_t<BITS == 4, Nibbles, Sixteens<BITS>>;
-using Widest = Wide;
+using FormOf = Sixteens<BITS>;
 
 #else
 
 template <int BITS>
 using FormOf = Codes<BITS>;
-using Widest = Floats;
 
 #endif
 
 // Weights that are not packed: float32, in groups that have nothing in common.
 struct Dense {
-  using Vector = Widest;
+  using Vector = FormOf<8>::Vector;
   static constexpr int PARTS = 1;
   struct Line {};
 
   static Line line(const Packed&, size_t) { return {}; }
 
-  static Widest weights(const uint8_t* codes, int column, int, const Line&) {
-    return load<Widest>(reinterpret_cast<const float*>(codes) + column);
+  static Vector weights(const uint8_t* codes, int column, int, const Line&) {
+    return load<Vector>(reinterpret_cast<const float*>(codes) + column);
   }
 };
 

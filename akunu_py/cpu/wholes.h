@@ -90,40 +90,29 @@ struct Wholes {
   }
 };
 
-inline Ints largest_of(Ints a, Ints b) { return Ints(_mm256_max_epi32(__m256i(a), __m256i(b))); }
-
-// Writes the numbers of a block of x and their sum; returns their step.
-template <bool EVENS_FIRST>
-inline float to_wholes(const float* x, int16_t* to, int& total) {
+// Writes the numbers of a block of x, those of 4 bits in the order of their codes, and their sum;
+// returns their step.
+template <int BITS>
+float to_wholes(const float* x, int16_t* to, int& total) {
   // Compared as integers, so that NaN is the largest and makes the whole row NaN.
-  Ints sizes{};
-  for (int k = 0; k < BLOCK_COLUMNS; k += LANES)
-    sizes = largest_of(sizes, Ints(load_wholes(x + k)) & INT32_MAX);
-  sizes = largest_of(sizes, __builtin_shufflevector(sizes, sizes, 4, 5, 6, 7, 0, 1, 2, 3));
-  sizes = largest_of(sizes, __builtin_shufflevector(sizes, sizes, 2, 3, 0, 1, 6, 7, 4, 5));
-  const int32_t most = std::max(sizes[0], sizes[1]);
-  float largest;
-  std::memcpy(&largest, &most, sizeof most);
+  int32_t most = 0;
+  for (int k = 0; k < BLOCK_COLUMNS; k++)
+    most = std::max(most, std::bit_cast<int32_t>(x[k]) & INT32_MAX);
+  const float largest = std::bit_cast<float>(most);
   const float factor = largest > 1e-30f ? INT16_MAX / largest : 0;
-  __m256i halves[2];
-  for (int i = 0; i < 2; i++, x += 2 * LANES) {
-    const __m256i low = _mm256_cvtps_epi32(__m256(load(x) * factor));
-    const __m256i high = _mm256_cvtps_epi32(__m256(load(x + LANES) * factor));
-    halves[i] = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0b11011000);
+  int16_t numbers[BLOCK_COLUMNS];
+  for (int k = 0; k < BLOCK_COLUMNS; k += 2 * LANES) {
+    const __m256i low = _mm256_cvtps_epi32(__m256(load(x + k) * factor));
+    const __m256i high = _mm256_cvtps_epi32(__m256(load(x + k + LANES) * factor));
+    const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0b11011000);
+    std::memcpy(numbers + k, &both, sizeof both);
   }
-  const __m256i ones = _mm256_set1_epi16(1);
-  const Ints pairs =
-      Ints(_mm256_madd_epi16(halves[0], ones)) + Ints(_mm256_madd_epi16(halves[1], ones));
-  total = int(sum(__builtin_convertvector(pairs, Floats)));  // exact: of 21 bits at most
-  if constexpr (EVENS_FIRST) {
-    const Ints first = Ints(halves[0]), second = Ints(halves[1]);
-    const __m256i evens =
-        _mm256_packs_epi32(__m256i(first << 16 >> 16), __m256i(second << 16 >> 16));
-    const __m256i odds = _mm256_packs_epi32(__m256i(first >> 16), __m256i(second >> 16));
-    halves[0] = _mm256_permute4x64_epi64(evens, 0b11011000);
-    halves[1] = _mm256_permute4x64_epi64(odds, 0b11011000);
+  total = 0;
+  for (int k = 0; k < BLOCK_COLUMNS; k++) total += numbers[k];
+  for (int k = 0; k < BLOCK_COLUMNS / 2; k++) {
+    to[k] = numbers[BITS == 4 ? 2 * k : k];
+    to[k + 16] = numbers[BITS == 4 ? 2 * k + 1 : k + 16];
   }
-  std::memcpy(to, halves, sizeof halves);
   return largest / INT16_MAX;
 }
 
@@ -218,7 +207,7 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
       for (int block = 0; block < blocks; block++) {
         const size_t column = size_t(m) * w.columns + block * BLOCK_COLUMNS;
         int total;
-        const float step = to_wholes<BITS == 4>(x + column, numbers + column, total);
+        const float step = to_wholes<BITS>(x + column, numbers + column, total);
         steps[m * padded + block] = step;
         sums[m * padded + block] = step * total;
       }
