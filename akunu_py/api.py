@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         ContextOverflowError,
         ContractError,
     )
-    from akunu_py.system.extras import install_command
     from akunu_py.tokenizers.vocabulary import common_ids
     from akunu_py.values.cost_curve import CostCurve
     from akunu_py.values.generation_config import SamplingConfig, VerifierOptions
@@ -109,7 +108,6 @@ __all__ = [
     "VerifierOptions",
     "common_ids",
     "decode",
-    "install_command",
     "load_tokenizer",
     "make_drafter",
     "measuring",
@@ -152,7 +150,6 @@ _NAMES = {
         "ContextOverflowError",
         "ContractError",
     ),
-    "system.extras": ("install_command",),
     "tokenizers.vocabulary": ("common_ids",),
     "values.cost_curve": ("CostCurve",),
     "values.generation_config": ("SamplingConfig", "VerifierOptions"),

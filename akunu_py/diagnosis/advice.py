@@ -9,7 +9,6 @@ from akunu_py.cpu import KERNELS_VARIABLE
 from akunu_py.cpu.blas import BLAS_VARIABLE, Blas
 from akunu_py.diagnosis.facts import Facts
 from akunu_py.diagnosis.self_test import SelfTest
-from akunu_py.system.extras import install_command
 from akunu_py.system.machine_load import busy
 
 Severity = Literal["error", "warning", "note"]
@@ -105,7 +104,7 @@ def _installation(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"MLX computes on the CPU although there is a GPU: {', '.join(facts.nvidia)}",
-            f"Install the extra for it: {install_command('cuda')}",
+            'Install akunu with its extra cuda: docs/linux.md has the commands, below "On a GPU".',
         )
     if facts.low_power:
         yield Finding(

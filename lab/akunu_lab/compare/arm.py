@@ -26,7 +26,6 @@ class UnavailableError(Exception):
 
 
 EXTRA = "compare"
-PACKAGE = "akunu-lab"
 """The extra that installs the other programs."""
 
 

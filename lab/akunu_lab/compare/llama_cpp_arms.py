@@ -9,8 +9,9 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-from akunu_lab.compare.arm import EXTRA, PACKAGE, ComparedModel, Program, Skipped, UnavailableError
-from akunu_py.api import Arm, ContractError, DecodeStats, Item, MeasuredReply, install_command
+from akunu_lab.compare.arm import EXTRA, ComparedModel, Program, Skipped, UnavailableError
+from akunu_lab.install import install_command
+from akunu_py.api import Arm, ContractError, DecodeStats, Item, MeasuredReply
 
 PLAIN = "llama.cpp-plain"
 MODES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -111,9 +112,7 @@ def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
     try:
         import xllamacpp  # an extra
     except ImportError as error:
-        raise UnavailableError(
-            f"xllamacpp is not installed: {install_command(EXTRA, PACKAGE)}"
-        ) from error
+        raise UnavailableError(f"xllamacpp is not installed: {install_command(EXTRA)}") from error
 
     def serve(mode: str = "none") -> Any:
         types = xllamacpp.common_speculative_type

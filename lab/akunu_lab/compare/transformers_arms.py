@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from akunu_lab.compare.arm import EXTRA, PACKAGE, ComparedModel, Program, Skipped, UnavailableError
+from akunu_lab.compare.arm import EXTRA, ComparedModel, Program, Skipped, UnavailableError
 from akunu_lab.compare.plain_decoder import PlainDecoder, plain_decoder
-from akunu_py.api import Arm, ConfigError, Item, MeasuredReply, Recorder, install_command
+from akunu_lab.install import install_command
+from akunu_py.api import Arm, ConfigError, Item, MeasuredReply, Recorder
 
 PLAIN = "transformers-plain"
 _LOOKUP = "transformers-lookup"
@@ -115,9 +116,7 @@ def make_arms(subject: ComparedModel) -> Sequence[Arm | Skipped]:
         import torch  # an extra
         import transformers  # noqa: F401
     except ImportError as error:
-        raise UnavailableError(
-            f"torch is not installed: {install_command(EXTRA, PACKAGE)}"
-        ) from error
+        raise UnavailableError(f"torch is not installed: {install_command(EXTRA)}") from error
     loaded = subject.load()
     needed = 4 * loaded.description.parameters
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

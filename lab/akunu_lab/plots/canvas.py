@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from akunu_py.api import ConfigError, install_command
+from akunu_lab.install import install_command
+from akunu_py.api import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib as _matplotlib  # noqa: F401, ICN001 - 0.2 s, and an extra
     except ImportError:
-        how = install_command("bench", "akunu-lab")
+        how = install_command("bench")
         raise ConfigError(
             f"pictures need matplotlib, which is not installed: {how}; or "
             "leave them out with --no-pictures"

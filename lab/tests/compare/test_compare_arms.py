@@ -27,6 +27,7 @@ from akunu_lab.compare.mlx_lm_arms import MLX_LM
 from akunu_lab.compare.plain_decoder import plain_decoder
 from akunu_lab.compare.run import CompareOptions
 from akunu_lab.compare.transformers_arms import TRANSFORMERS
+from akunu_lab.install import install_command
 from akunu_py import ConfigError, Engine
 from akunu_py.bench.result_file import BenchResult
 from akunu_py.bench.runner import Item
@@ -35,7 +36,6 @@ from akunu_py.models.expansion import dense_arrays
 from akunu_py.models.layers import FrequencyRope
 from akunu_py.models.mlx_lm_loop import PlainLoop
 from akunu_py.system.errors import ContractError
-from akunu_py.system.extras import install_command
 
 PROMPT = tuple(range(5, 45)) * 2
 NO_END = frozenset()
@@ -256,9 +256,7 @@ class TestLlamaCpp:
 
     def test_absent(self, engine, monkeypatch):
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
-        with pytest.raises(
-            UnavailableError, match=re.escape(install_command("compare", "akunu-lab"))
-        ):
+        with pytest.raises(UnavailableError, match=re.escape(install_command("compare"))):
             made(LLAMA_CPP, subject_of(engine))
 
     @needs_llama_cpp
@@ -359,9 +357,7 @@ class TestPlainDecoder:
 class TestTransformers:
     def test_absent(self, engine, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
-        with pytest.raises(
-            UnavailableError, match=re.escape(install_command("compare", "akunu-lab"))
-        ):
+        with pytest.raises(UnavailableError, match=re.escape(install_command("compare"))):
             made(TRANSFORMERS, subject_of(engine))
 
     @needs_torch

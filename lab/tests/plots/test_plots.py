@@ -7,12 +7,12 @@ import re
 import pytest
 from bench.result_values import HIT_RATE, result
 
+from akunu_lab.install import install_command
 from akunu_lab.plots import canvas, charts, heat_map, theory_curve
 from akunu_lab.plots.pictures import LeftOut, pictures_of
 from akunu_lab.sweep.heat_map import HeatMap
 from akunu_py.bench.tables import Column, Table
 from akunu_py.system.errors import ConfigError
-from akunu_py.system.extras import install_command
 
 pytest.importorskip("matplotlib", reason="the extra bench is not installed")
 
@@ -181,7 +181,7 @@ def test_any_name_can_be_drawn(text):
 
 def test_without_matplotlib_the_way_to_install_it_is_said(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=re.escape(install_command("bench", "akunu-lab"))):
+    with pytest.raises(ConfigError, match=re.escape(install_command("bench"))):
         canvas.require_matplotlib()
 
 

@@ -1,4 +1,4 @@
-"""The command that installs an extra: for each way to install akunu, what works there."""
+"""The command that installs an extra: for each way to install the laboratory, what works there."""
 
 import json
 import shlex
@@ -7,15 +7,15 @@ from importlib import metadata
 
 import pytest
 
-from akunu_py.system import extras
-from akunu_py.system.extras import install_command
+from akunu_lab import install
+from akunu_lab.install import install_command
 
 
 @pytest.fixture
 def installed(monkeypatch, tmp_path):
     """Installs akunu, as far as its records go; returns the folder of the environment."""
 
-    def install(record, *, tool=None, pip=True, active=True):
+    def installing(record, *, tool=None, pip=True, active=True):
         prefix = tmp_path / "environment"
         prefix.mkdir()
 
@@ -25,7 +25,7 @@ def installed(monkeypatch, tmp_path):
                 return None if record is None else json.dumps(record)
 
         monkeypatch.setattr(metadata, "distribution", lambda name: Distribution())
-        monkeypatch.setattr(extras, "find_spec", lambda name: object() if pip else None)
+        monkeypatch.setattr(install, "find_spec", lambda name: object() if pip else None)
         monkeypatch.setattr(sys, "prefix", str(prefix))
         monkeypatch.setattr(sys, "executable", str(prefix / "bin" / "python"))
         if active:
@@ -38,7 +38,7 @@ def installed(monkeypatch, tmp_path):
             (tmp_path / "CACHEDIR.TAG").write_text("")
         return prefix
 
-    return install
+    return installing
 
 
 def folder(path, **info):
@@ -64,10 +64,10 @@ WAYS = {
     "uvx": ({}, {"tool": "uvx", **TOOL}, "uvx --from {source} akunu"),
     "a repository": (
         {"url": URL, "vcs_info": {"vcs": "git", "commit_id": COMMIT}}, {},
-        f"pip install 'akunu-py[bench] @ git+{URL}@{COMMIT}'",
+        f"pip install 'akunu-lab[bench] @ git+{URL}@{COMMIT}'",
     ),
-    "an archive": ({"url": f"{URL}.whl", "archive_info": {}}, {}, f"pip install 'akunu-py[bench] @ {URL}.whl'"),
-    "an index": (None, {}, "pip install 'akunu-py[bench]'"),
+    "an archive": ({"url": f"{URL}.whl", "archive_info": {}}, {}, f"pip install 'akunu-lab[bench] @ {URL}.whl'"),
+    "an index": (None, {}, "pip install 'akunu-lab[bench]'"),
 }  # fmt: skip
 
 
@@ -103,4 +103,4 @@ def test_run_from_its_source(installed, monkeypatch):
     monkeypatch.setattr(metadata, "distribution", missing)
     *_, source = words()
     root = source.removesuffix("[bench]")
-    assert extras.__file__ == f"{root}/akunu_py/system/extras.py"
+    assert install.__file__ == f"{root}/akunu_lab/install.py"

@@ -1,4 +1,4 @@
-"""How to install an extra of akunu, for the way akunu itself was installed."""
+"""How to install an extra of the laboratory, for the way it was installed."""
 
 import json
 import os
@@ -10,20 +10,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-_PACKAGE = "akunu-py"
+_PACKAGE = "akunu-lab"
 
 
-def install_command(extra: str, package: str = _PACKAGE) -> str:
-    """Return the command that installs an extra of a package where akunu runs.
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra where akunu runs.
 
     Installers record in direct_url.json (PEP 610) which folder, repository or archive they
-    installed; without that record a package came from an index. A folder that is gone has no
+    installed; without that record the laboratory came from an index. A folder that is gone has no
     extras to offer any more: then the command names the packages of the extra.
     """
     try:
-        source = _source(extra, package)
+        source = _source(extra)
     except FileNotFoundError:
-        return " ".join((_pip(), *map(shlex.quote, _packages(extra, package))))
+        return " ".join((_pip(), *map(shlex.quote, _packages(extra))))
     prefix = Path(sys.prefix)
     # uv marks the root of its cache with this file, and uvx makes its environments there.
     if any((parent / "CACHEDIR.TAG").is_file() for parent in prefix.parents):
@@ -32,20 +32,20 @@ def install_command(extra: str, package: str = _PACKAGE) -> str:
     return " ".join((tool, *map(shlex.quote, source)))
 
 
-def _source(extra: str, package: str) -> tuple[str, ...]:
+def _source(extra: str) -> tuple[str, ...]:
     """Return the source to install, as arguments of `pip install`.
 
-    Raises FileNotFoundError if akunu was installed from a folder or a file that is gone.
+    Raises FileNotFoundError if the laboratory was installed from a folder or a file that is gone.
     """
-    record = _record(package)
+    record = _record()
     url = record.get("url")
     if not isinstance(url, str):
-        return (f"{package}[{extra}]",)
+        return (f"{_PACKAGE}[{extra}]",)
     if isinstance(version := record.get("vcs_info"), dict):
-        return (f"{package}[{extra}] @ {version['vcs']}+{url}@{version['commit_id']}",)
+        return (f"{_PACKAGE}[{extra}] @ {version['vcs']}+{url}@{version['commit_id']}",)
     address = urlsplit(url)
     if address.scheme != "file":
-        return (f"{package}[{extra}] @ {url}",)
+        return (f"{_PACKAGE}[{extra}] @ {url}",)
     path = Path(url2pathname(address.path))
     if not path.exists():
         raise FileNotFoundError(path)
@@ -54,22 +54,20 @@ def _source(extra: str, package: str) -> tuple[str, ...]:
     return (*(("-e",) if is_editable else ()), f"{path}[{extra}]")
 
 
-def _record(package: str) -> dict[str, object]:
+def _record() -> dict[str, object]:
     """Return direct_url.json; an empty one where the installer wrote none."""
     try:
-        text = metadata.distribution(package).read_text("direct_url.json")
+        text = metadata.distribution(_PACKAGE).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        if package != _PACKAGE:
-            return {}
         # Run from its source: Python found the folder without an installer.
-        folder = Path(__file__).resolve().parents[2]
+        folder = Path(__file__).resolve().parents[1]
         return {"url": folder.as_uri(), "dir_info": {"editable": True}}
     found = {} if text is None else json.loads(text)
     return found if isinstance(found, dict) else {}
 
 
-def _packages(extra: str, package: str) -> list[str]:
-    listed = (line.partition(";") for line in metadata.requires(package) or ())
+def _packages(extra: str) -> list[str]:
+    listed = (line.partition(";") for line in metadata.requires(_PACKAGE) or ())
     wanted = {f"extra=='{extra}'", f'extra=="{extra}"'}
     return [
         name.strip()
