@@ -288,7 +288,7 @@ def measuring(
     options += [_TEMPERATURE] if temperature else []
     options += [_SEED] if seed else []
     if prompts:
-        options += [_FILES, _named_category()] if prompts == "files" else [_CATEGORY]
+        options += [_FILES, _CATEGORY] if prompts == "files" else [_CATEGORY]
     if limit:
         shown = limit if limit_default is None else f"{limit}  [default: {limit_default}]"
         options.append(click.option("--limit", type=click.IntRange(min=1), metavar="N", help=shown))
@@ -378,23 +378,13 @@ def _check_temperature(context: click.Context, parameter: click.Option, given: f
     return given
 
 
-def _named_category() -> Option:
-    return click.option(
-        "--category",
-        "categories",
-        multiple=True,
-        metavar="NAME",
-        help=f"Use the prompts of this category; repeatable: {', '.join(CATEGORIES)}, or one that "
-        "a file of --prompts names. All, when left out.",
-    )
-
-
 _CATEGORY = click.option(
     "--category",
     "categories",
     multiple=True,
-    type=click.Choice(CATEGORIES),
-    help="Use the prompts of this category; repeatable.  [default: all]",
+    metavar="NAME",
+    help=f"Use the prompts of this category; repeatable: {', '.join(CATEGORIES)}. All, when left "
+    "out.",
 )
 _FILES = click.option(
     "--prompts",

@@ -33,13 +33,6 @@ _USUAL_CONTEXTS = (4096, 32_768)
     help="Compute the memory for N tokens of context; else for a few sizes.",
 )
 @click.option(
-    "--kv-start",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=0,
-    help="Compute quantized caches whose first N tokens stay in full precision.",
-)
-@click.option(
     "--adapter", type=GivenPath(), metavar="PATH[:SCALE]",
     help="Count this LoRA adapter, and say how it would be applied.",
 )  # fmt: skip
@@ -50,10 +43,9 @@ _USUAL_CONTEXTS = (4096, 32_768)
     help="Show how the model would be split over N machines, and what each needs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def show(  # noqa: PLR0917 - click passes by name
+def show(
     name: str | None,
     context: int | None,
-    kv_start: int,
     adapter: str | None,
     ranks: int | None,
     as_json: bool,
@@ -75,7 +67,7 @@ def show(  # noqa: PLR0917 - click passes by name
         _print(record, remote_lines, as_json=as_json)
         return
     path = _local_path(name)
-    record = describe_model(path, context, kv_start, adapter)
+    record = describe_model(path, context, adapter)
     if ranks is not None:
         record["ranks"] = describe_ranks(path, ranks, context, adapter)
     _print(record, _lines, as_json=as_json)
@@ -99,13 +91,11 @@ def _print(
         click.echo(printable("\n".join(lines(record))))
 
 
-def describe_model(
-    path: Path, context: int | None, kv_start: int = 0, adapter: str | None = None
-) -> dict[str, Any]:
+def describe_model(path: Path, context: int | None, adapter: str | None = None) -> dict[str, Any]:
     """Return the facts of a GGUF file's or an MLX folder's model, as JSON can hold them.
 
-    `context`, in tokens, is what memory is reckoned for, with an `adapter` if one is given;
-    quantized caches begin at `kv_start`. Raises as `akunu_py.models.requirements`.
+    `context`, in tokens, is what memory is reckoned for, with an `adapter` if one is given. Raises
+    as `akunu_py.models.requirements`.
     """
     from akunu_py.model_store.names import friendly_name  # not for --help
     from akunu_py.models.device import memory_limit
@@ -124,7 +114,7 @@ def describe_model(
     contexts = sorted({min(size, needs.context) for size in sizes})
     memory = []
     for tokens in contexts:
-        for bits in (None, KVBits(8, kv_start), KVBits(4, kv_start)):
+        for bits in (None, KVBits(8), KVBits(4)):
             if bits is not None and not needs.quantizable:
                 continue
             whole = f"{8 * needs.number_bytes if bits is None else bits.bits} bit"

@@ -37,30 +37,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_SECONDS = {"": 1, "S": 1, "M": 60, "H": 3600}
 _DISK_SHARE = 4
 """Bytes on disk for each byte of the cache in memory."""
 
 
-class _Size(click.ParamType[int]):
-    """A number of bytes, such as 4GB or 512MB."""
+class _Amount(click.ParamType[float]):
+    """A number with a unit behind it, as in the examples; "off" is 0."""
 
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT]?)B?", str(value).strip().upper())
-        if match is None:
-            self.fail(f"{value!r} is not a size; give one such as 4GB or 512MB", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2]])
-
-
-class _Duration(click.ParamType[float]):
-    """A time such as 90s, 30m or 1h; 0 for "off"."""
-
-    name = "time"
+    def __init__(self, name: str, examples: str, **units: float) -> None:
+        self.name, self._examples = name, examples
+        self._units = {"": 1.0, **units}
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -68,10 +54,19 @@ class _Duration(click.ParamType[float]):
         if isinstance(value, float):
             return value
         text = str(value).strip().upper()
-        match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([SMH]?)", "0" if text == "OFF" else text)
-        if match is None:
-            self.fail(f"{value!r} is not a time; give one such as 90s, 30m or 1h", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
+        match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([A-Z]*)", "0" if text == "OFF" else text)
+        if match is None or match[2] not in self._units:
+            self.fail(
+                f"{value!r} is not a {self.name}; give one such as {self._examples}", param, ctx
+            )
+        return float(match[1]) * self._units[match[2]]
+
+
+_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SIZE = _Amount(
+    "size", "4GB or 512MB", **_BYTES, **{f"{unit}B": size for unit, size in _BYTES.items()}
+)
+_DURATION = _Amount("time", "90s, 30m or 1h", S=1, M=60, H=3600)
 
 
 @click.command(cls=Command)
@@ -87,7 +82,7 @@ class _Duration(click.ParamType[float]):
     "fill the disk.",
 )  # fmt: skip
 @option(
-    "--idle-unload", type=_Duration(), default="off", metavar="TIME",
+    "--idle-unload", type=_DURATION, default="off", metavar="TIME",
     help="Take a model out of memory after TIME without a request, such as 30m; the next one loads "
     "it again.",
 )  # fmt: skip
@@ -105,7 +100,7 @@ class _Duration(click.ParamType[float]):
     help="Let N requests wait; further ones get an error.",
 )  # fmt: skip
 @option(
-    "--cache-memory", type=_Size(), default="4GB", metavar="SIZE",
+    "--cache-memory", type=_SIZE, default="4GB", metavar="SIZE",
     help="Keep prompts and replies in SIZE of memory, so that they are not read again.",
 )  # fmt: skip
 @option(
@@ -139,7 +134,7 @@ def serve(  # noqa: PLR0917 - click passes by name
     port: int,
     parallel: int | None,
     queue: int,
-    cache_memory: int,
+    cache_memory: float,
     cache_dir: Path | None,
     wire: bool,
     api_key_file: Path | None,
@@ -194,7 +189,7 @@ def serve(  # noqa: PLR0917 - click passes by name
 
         served, adopt = _served_models(
             paths, left_out, loading, named=first is not None, model=model,
-            limit=cache_memory, folder=cache_dir, idle_s=idle_unload,
+            limit=int(cache_memory), folder=cache_dir, idle_s=idle_unload,
         )  # fmt: skip
         worker = Worker(served, parallel=parallel, places=queue)
         given = value_sources(click.get_current_context())

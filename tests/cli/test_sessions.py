@@ -94,17 +94,12 @@ def test_deleted(names):
 
 def test_all_is_gone_that_was_kept(names, tmp_path):
     data = tmp_path / "akunu"
-    for path in (data / "chat-history", data / "sessions" / f".{names[0]}-2.json.01234567"):
-        path.write_text("hello")
+    (data / "sessions" / f".{names[0]}-2.json.01234567").write_text("hello")
     assert run("rm", names[0], input="n\n").exit_code == 1
-    assert len([path for path in data.rglob("*") if path.is_file()]) == 4
+    assert len([path for path in data.rglob("*") if path.is_file()]) == 3
     assert run("rm", names[0], "--yes").exit_code == 0
     assert run("rm", "--all", "--yes").exit_code == 0
     assert [path for path in data.rglob("*") if path.is_file()] == []
-    # And where there is nothing else.
-    (data / "chat-history").write_text("hello")
-    assert run("rm", "--all", "--yes").exit_code == 2
-    assert not (data / "chat-history").exists()
 
 
 def test_what_cannot_be_deleted_keeps_nothing_else(names, monkeypatch):

@@ -107,10 +107,10 @@ class TypedLines:
         from prompt_toolkit.shortcuts import CompleteStyle
 
         from akunu_py.cli.chat.typing_aids import (
+            AskingCompleter,
+            HistoryOfThisRun,
             ResizedRows,
             WordWrap,
-            make_completer,
-            make_history,
             wraps_anew,
         )
 
@@ -120,8 +120,8 @@ class TypedLines:
             [(_PROMPT_STYLE, _FIRST)],
             multiline=True,
             prompt_continuation=_NEXT,
-            history=make_history(earlier, self._kept),
-            completer=make_completer(complete),
+            history=HistoryOfThisRun(earlier, self._kept),
+            completer=AskingCompleter(complete),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,

@@ -30,9 +30,6 @@ _READ_BYTES = 2**20
 _LEFT_AFTER_S = 3600.0
 """A file that is not finished by then never will be."""
 
-_OLD_HISTORY = "chat-history"
-"""Beside the folder: what was typed, as earlier versions kept it."""
-
 _NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(?:-\d{1,4})?")
 """Day, time and, where there are several of a second, a number."""
 
@@ -141,7 +138,7 @@ class SessionStore:
         self._delete(path, *self._folder.glob(f".{path.name}.*"))
 
     def sweep(self, older_than_s: float = 0.0) -> None:
-        """Delete what crashes left, and what earlier versions kept; raises ConfigError as `remove`.
+        """Delete what crashes left; raises ConfigError as `remove`.
 
         Another chat may be writing a file that is not so old.
         """
@@ -149,7 +146,7 @@ class SessionStore:
         left = []
         with contextlib.suppress(OSError):
             left += [path for path in self._folder.glob(".*.json.*") if path.stat().st_mtime <= end]
-        self._delete(self._folder.parent / _OLD_HISTORY, *left)
+        self._delete(*left)
 
     @staticmethod
     def _delete(*paths: Path) -> None:

@@ -28,19 +28,6 @@ from akunu_py.cli.chat.commands import Completion
 Keep = Callable[[str], str | None]
 
 
-def make_history(earlier: Callable[[], Iterable[str]], keep: Keep) -> History:
-    """Return a history for this run; `keep` says what is kept of an entry.
-
-    `earlier` gives the entries of earlier runs, the latest first.
-    """
-    return _OfThisRun(earlier, keep)
-
-
-def make_completer(complete: Callable[[str], Iterable[Completion]]) -> Completer:
-    """Return a completer that asks a function of the text before the cursor."""
-    return _Completer(complete)
-
-
 def choose(question: str, options: Sequence[tuple[str, str]]) -> str | None:
     """Let somebody choose by arrows or numbers; None where Esc or Ctrl-C leaves it."""
     keys = KeyBindings()
@@ -55,7 +42,12 @@ def choose(question: str, options: Sequence[tuple[str, str]]) -> str | None:
         return None
 
 
-class _OfThisRun(History):
+class HistoryOfThisRun(History):
+    """A history for this run; `keep` says what is kept of an entry.
+
+    `earlier` gives the entries of earlier runs, the latest first.
+    """
+
     def __init__(self, earlier: Callable[[], Iterable[str]], keep: Keep) -> None:
         super().__init__()
         self._earlier = earlier
@@ -73,7 +65,9 @@ class _OfThisRun(History):
         """Do nothing: conversations are kept, and not what was typed."""
 
 
-class _Completer(Completer):
+class AskingCompleter(Completer):
+    """A completer that asks a function of the text before the cursor."""
+
     def __init__(self, complete: Callable[[str], Iterable[Completion]]) -> None:
         self._complete = complete
 

@@ -111,11 +111,11 @@ def test_what_is_deleted_elsewhere_does_not_come_back(store):
 
 
 def test_nothing_is_left_of_what_is_deleted(store, tmp_path):
-    """A crash leaves a file that is not finished, and earlier versions wrote what was typed."""
+    """A crash leaves a file that is not finished."""
     path = store.save_new(session("a"), NOW)
     other = store.save_new(session("b"), NOW.replace(year=2027))
     unfinished = [one.with_name(f".{one.name}.0123abcd") for one in (path, other)]
-    for one in (*unfinished, tmp_path / "data" / "chat-history", tmp_path / "data" / "mine"):
+    for one in (*unfinished, tmp_path / "data" / "mine"):
         one.write_text("secret")
     store.remove(path)
     assert not path.exists()
