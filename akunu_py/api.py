@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from akunu_py.bench.engine_arm import EngineArm
     from akunu_py.bench.figures import ArmFigures
     from akunu_py.bench.mlx_lm_arm import MlxLmArm
-    from akunu_py.bench.reply import MeasuredReply, Recorder
+    from akunu_py.bench.reply import MeasuredReply, Pass
     from akunu_py.bench.result_file import BenchResult, Costs, Failure
     from akunu_py.bench.rows import Row
     from akunu_py.bench.run import Findings
@@ -92,11 +92,11 @@ __all__ = [
     "NgramDrafter",
     "NoiseKey",
     "Number",
+    "Pass",
     "PredictionHeadDrafter",
     "Prompt",
     "Purpose",
     "Ratio",
-    "Recorder",
     "Row",
     "SamplingConfig",
     "Table",
@@ -122,7 +122,7 @@ _NAMES = {
     "bench.engine_arm": ("EngineArm",),
     "bench.figures": ("ArmFigures",),
     "bench.mlx_lm_arm": ("MlxLmArm",),
-    "bench.reply": ("MeasuredReply", "Recorder"),
+    "bench.reply": ("MeasuredReply", "Pass"),
     "bench.result_file": ("BenchResult", "Costs", "Failure"),
     "bench.rows": ("Row",),
     "bench.run": ("Findings",),

@@ -95,19 +95,6 @@ class Ratio(Row, frozen=True):
             return NOT_ENOUGH
         return f"{self.low:{form}}-{self.high:{form}}"
 
-    @property
-    def is_better(self) -> bool:
-        """Whether the whole interval is above 1."""
-        return self.low is not None and self.low > 1
-
-    def change(self) -> str:
-        """Return the difference from 1 as text: "+3.0% (-1.0% to +7.0%)"."""
-        assert self.ratio is not None  # noqa: S101 - asked of ratios that exist
-        text = f"{self.ratio - 1:+.1%}"
-        if self.low is None or self.high is None:
-            return f"{text} ({NOT_ENOUGH} for an interval)"
-        return f"{text} ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
-
 
 def interval(samples: Floats) -> Interval:
     """Return the 95 % percentile interval of a figure's resamples, without undefined ones."""

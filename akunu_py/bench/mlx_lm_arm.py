@@ -2,11 +2,13 @@
 
 import contextlib
 from importlib.metadata import version
+from time import perf_counter
 
-from akunu_py.bench.reply import MeasuredReply, Recorder
+from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.runner import Item
 from akunu_py.engine.engine import Engine
 from akunu_py.models.mlx_lm_loop import PlainLoop, peak_memory_bytes
+from akunu_py.values.decode_stats import DecodeStats
 
 
 class MlxLmArm:
@@ -46,17 +48,28 @@ class MlxLmArm:
         """Need nothing: it does not draft."""
 
     def reply(self, item: Item) -> MeasuredReply:
-        recorder = Recorder(self._max_tokens, self._end_ids)
-        recorder.start()
+        made: list[int] = []
+        started = first = last = perf_counter()
         with self._engine.lend("this reply was ended by a measurement on the same engine") as lent:
             self._loop = self._loop or PlainLoop(lent.model, keeps_prompt=self._keeps_prompt)
             tokens = self._loop.passes(item.prompt, self._max_tokens, item.text)
             with contextlib.closing(tokens):
                 for token in tokens:
-                    if recorder.take([token]):
+                    last = perf_counter()
+                    first = first if made else last
+                    made.append(token)
+                    if token in self._end_ids or len(made) == self._max_tokens:
                         break
                 peak = peak_memory_bytes()
-        return recorder.reply(peak_memory_bytes=peak)
+        return MeasuredReply(
+            token_ids=tuple(made),
+            num_first=1,
+            first_s=first - started,
+            decode_s=last - first,
+            stats=DecodeStats(steps=len(made), output_tokens=len(made)),
+            passes=(Pass(0, 0, 1),) * len(made),
+            peak_memory_bytes=peak,
+        )
 
     def close(self) -> None:
         """Need nothing: the engine is somebody else's."""

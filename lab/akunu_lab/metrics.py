@@ -96,3 +96,17 @@ def step_bytes(traffic: Mapping[str, Any], context: float) -> float:
         held = context if most is None else min(context, most)
         total += cache["fixed"] + cache["per_token"] * held
     return total
+
+
+def is_better(ratio: Ratio) -> bool:
+    """Return whether the whole interval is above 1."""
+    return ratio.low is not None and ratio.low > 1
+
+
+def change_text(ratio: Ratio) -> str:
+    """Return the difference from 1 of a ratio that exists: "+3.0% (-1.0% to +7.0%)"."""
+    assert ratio.ratio is not None  # noqa: S101
+    text = f"{ratio.ratio - 1:+.1%}"
+    if ratio.low is None or ratio.high is None:
+        return f"{text} (not enough items for an interval)"
+    return f"{text} ({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%})"

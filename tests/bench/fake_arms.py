@@ -1,7 +1,8 @@
 """Arms whose passes are written down beforehand, for tests of what is done with them."""
 
-from akunu_py.bench.reply import Recorder
+from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.runner import Item, ItemReplies
+from akunu_py.values.decode_stats import DecodeStats
 
 END = frozenset({0})
 
@@ -28,15 +29,21 @@ class FakeArm:
 
     def reply(self, item):
         self._log.append((item.prompt[0], self.name))
-        recorder = Recorder(self._max_tokens, END)
-        recorder.start()
-        passes = self._passes(item.prompt) if callable(self._passes) else self._passes
-        for tokens in passes:
+        made, passes = [], []
+        for tokens in self._passes(item.prompt) if callable(self._passes) else self._passes:
             if isinstance(tokens, BaseException):
                 raise tokens
-            if recorder.take(tokens, num_drafted=4, num_accepted=len(tokens) - 1):
+            ends = [place for place, token in enumerate(tokens, start=1) if token in END]
+            kept = tokens[: min([*ends, self._max_tokens - len(made)])]
+            made += kept
+            passes.append(Pass(4, min(len(tokens) - 1, len(kept)), len(kept)))
+            if len(made) == self._max_tokens or made[-1] in END:
                 break
-        return recorder.reply()
+        stats = DecodeStats(
+            steps=len(passes), steps_with_draft=len(passes), drafted=4 * len(passes),
+            accepted=sum(one.accepted for one in passes), output_tokens=len(made),
+        )  # fmt: skip
+        return MeasuredReply(tuple(made), passes[0].tokens, 0.5, 0.25, stats, tuple(passes))
 
     def close(self):
         self.closed = True

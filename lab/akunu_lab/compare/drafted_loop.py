@@ -9,7 +9,8 @@ import mlx.core as mx
 from mlx_lm.generate import speculative_generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
-from akunu_py.api import ConfigError, Engine, Item, MeasuredReply, Recorder
+from akunu_lab.compare.recorder import Recorder
+from akunu_py.api import ConfigError, Engine, Item, MeasuredReply
 
 
 class LoopPass(NamedTuple):

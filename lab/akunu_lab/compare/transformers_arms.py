@@ -9,8 +9,9 @@ import numpy as np
 
 from akunu_lab.compare.arm import EXTRA, ComparedModel, Program, Skipped, UnavailableError
 from akunu_lab.compare.plain_decoder import PlainDecoder, plain_decoder
+from akunu_lab.compare.recorder import Recorder
 from akunu_lab.install import install_command
-from akunu_py.api import Arm, ConfigError, Item, MeasuredReply, Recorder
+from akunu_py.api import Arm, ConfigError, Item, MeasuredReply
 
 PLAIN = "transformers-plain"
 _LOOKUP = "transformers-lookup"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from akunu_lab.metrics import change_text
 from akunu_lab.replay.baseline import baselines
 from akunu_lab.replay.cells import Cell, default_cell
 from akunu_lab.replay.results import (
@@ -194,7 +195,7 @@ def comparison_lines(curves: Sequence[CurveReport]) -> list[str]:
             lines.append(f"{curve.curve}:")
         for drafter, found in curve.against_best.items():
             lines.append(
-                f"{drafter}: {found.speed.change()} against {found.against}, the best baseline"
+                f"{drafter}: {change_text(found.speed)} against {found.against}, the best baseline"
             )
             for trace, ratios in curve.against_best_of_trace.items():
                 ours = ratios[drafter]

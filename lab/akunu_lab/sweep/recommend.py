@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from akunu_lab.metrics import change_text, is_better
 from akunu_lab.replay.cells import PLAIN, Cell
 from akunu_lab.replay.results import (
     REPORTED_HALF,
@@ -80,7 +81,7 @@ class Recommendation:
         if not self.default_may_be_taken:
             return self.best
         against = self.comparisons.get(self.default)
-        return self.best if against is not None and against.is_better else self.default
+        return self.best if against is not None and is_better(against) else self.default
 
     @property
     def words(self) -> str:
@@ -101,8 +102,8 @@ class Recommendation:
         if best == default:
             return f"Keep the default, {default.options}: no cell of the grid is faster."
         against = self.comparisons[default]
-        change = against.change()
-        if not against.is_better:
+        change = change_text(against)
+        if not is_better(against):
             return (
                 f"Keep the default, {default.options}: no cell is better beyond the interval. The "
                 f"best one, {best.title}, does {change} on the half that did not choose it."

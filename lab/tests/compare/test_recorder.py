@@ -1,13 +1,14 @@
-"""The row of a reply: what the recorder counts, and what a file gives back."""
+"""What the recorder of a reply counts, and what a file gives back."""
 
 import types
 
 import pytest
 from bench.fake_arms import END
 
+from akunu_lab.compare import recorder as recorder_module
+from akunu_lab.compare.recorder import Recorder
 from akunu_py import ConfigError
-from akunu_py.bench import reply as reply_module
-from akunu_py.bench.reply import MeasuredReply, Pass, Recorder
+from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.rows import encode, parse, typed
 from akunu_py.system.errors import ContractError
 
@@ -17,7 +18,7 @@ def recorder(monkeypatch):
     """Make recorders with a clock that goes on by one second a look; each has started at 1."""
     now = iter(range(1, 100))
     monkeypatch.setattr(
-        reply_module, "time", types.SimpleNamespace(perf_counter=lambda: float(next(now)))
+        recorder_module, "time", types.SimpleNamespace(perf_counter=lambda: float(next(now)))
     )
 
     def make(max_tokens=20):
