@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from akunu_lab.study.markdown import markdown_of
 from akunu_py.api import Measurement
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ class Study(Measurement):
         if self.as_csv:
             return "\n".join(map(csv_of, result.tables))
         if self.markdown:
+            from akunu_lab.study.markdown import markdown_of  # numpy
+
             return "\n".join(map(markdown_of, result.tables))
         return super().text(result)
 
@@ -87,6 +88,7 @@ class Study(Measurement):
         super().keep(result)
         if self.folder is not None:
             from akunu_lab.study.files import write_text
+            from akunu_lab.study.markdown import markdown_of
 
             for table in result.tables:
                 write_text(self.folder / f"{table.name}.csv", csv_of(table))
