@@ -1,7 +1,6 @@
 """`akunu completion`: a script that teaches a shell akunu's commands and options.
 
-With its scripts bash, zsh and fish ask akunu what may follow. click's own are the model; what
-differs is said where it does. `install` makes click take these.
+With its scripts bash, zsh and fish ask akunu what may follow. They are click's own but for bash.
 """
 
 import os
@@ -10,10 +9,8 @@ from typing import ClassVar
 import click
 from click.shell_completion import (
     BashComplete,
-    FishComplete,
-    ShellComplete,
-    ZshComplete,
     add_completion_class,
+    get_completion_class,
     split_arg_string,
 )
 
@@ -58,65 +55,6 @@ _BASH = """\
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
-# click's fails where compinit has not run, as in a new account on a Mac, and replaces the whole of
-# --option=value.
-_ZSH = """\
-#compdef %(prog_name)s
-
-%(complete_func)s() {
-    local -a names described response
-    local kind key description
-    (( ! $+commands[%(prog_name)s] )) && return 1
-    response=("${(@f)$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((CURRENT-1)) \
-%(complete_var)s=zsh_complete %(prog_name)s 2> /dev/null)}")
-    [[ $PREFIX == --*=* ]] && compset -P '*='
-    for kind key description in ${response}; do
-        case $kind in
-            plain)
-                if [[ $description == _ ]]; then
-                    names+=("$key")
-                else
-                    described+=("$key:$description")
-                fi ;;
-            dir) _path_files -/ ;;
-            file) _path_files -f ;;
-        esac
-    done
-    (( $#described )) && _describe -V unsorted described
-    (( $#names )) && compadd -V unsorted -a names
-}
-
-if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
-    %(complete_func)s "$@"
-else
-    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
-    compdef %(complete_func)s %(prog_name)s
-fi
-"""
-
-# click's cuts descriptions at their first comma, and offers nothing for --option=value.
-_FISH = """\
-function %(complete_func)s
-    set -l word (commandline -ct | string collect --allow-empty)
-    set -l option (string match -r -- '^--[^=]+=' $word; or echo)
-    set -l line (commandline -cp | string collect)
-    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=$line COMP_CWORD=$word \
-%(prog_name)s 2> /dev/null)
-    for line in $response
-        set -l item (string split -m 1 -- , $line)
-        switch $item[1]
-            case dir
-                printf '%%s\\n' $option(__fish_complete_directories $item[2])
-            case file
-                printf '%%s\\n' $option(__fish_complete_path $item[2])
-            case plain
-                printf '%%s\\n' $option$item[2]
-        end
-    end
-end
-complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
-"""
-
 
 class _Bash(BashComplete):
     """Asks with the line up to the cursor: bash's own words are split at colons, too."""
@@ -131,30 +69,19 @@ class _Bash(BashComplete):
         return words[1:-1], words[-1]
 
 
-class _Zsh(ZshComplete):
-    source_template: ClassVar[str] = _ZSH
-
-
-class _Fish(FishComplete):
-    source_template: ClassVar[str] = _FISH
-
-
-_SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
-
-
 def install() -> None:
-    """Make click take these scripts, and what they ask, instead of its own."""
-    for kind in _SHELLS.values():
-        add_completion_class(kind)
+    """Make click take this script, and what it asks, instead of its own."""
+    add_completion_class(_Bash)
 
 
 def script(shell: str) -> str:
     """Return the script for "bash", "zsh" or "fish"."""
-    return _SHELLS[shell].source_template % {
-        "complete_func": "_akunu_completion",
-        "complete_var": _VARIABLE,
-        "prog_name": "akunu",
-    }
+    install()
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - one of click's
+    made = kind(click.Command("akunu"), {}, "akunu", _VARIABLE)
+    # Without the search for a bash and its version, which `source` begins with.
+    return made.source_template % made.source_vars()
 
 
 @click.command(cls=Command)
@@ -163,7 +90,8 @@ def completion(shell: str) -> None:
     """Print a script for SHELL that completes commands when Tab is pressed.
 
     It completes commands, options, their choices, drafters, models by alias and name, keys of the
-    settings, and files. bash must be 4.4 or newer; the one that comes with macOS is older. In a
+    settings, and files. bash must be 4.4 or newer; the one that comes with macOS is older. zsh
+    needs "autoload -Uz compinit && compinit" before it in ~/.zshrc, if that is not there yet. In a
     shell that is open already, load it with: . ~/.akunu-completion
 
     \b
