@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from akunu_py.bench.result_file import Failure
 from akunu_py.bench.rows import FieldError, Row, convert, read_record
-from akunu_py.bench.workloads import Message, Prompt, Text
+from akunu_py.bench.workloads import Prompt, Said, Text
 from akunu_py.system.errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 28
@@ -142,7 +142,7 @@ class _Session(Row, frozen=True):
 
     def prompts(self) -> list[Prompt]:
         """Return a prompt for each turn, after the earlier turns as they are written."""
-        said: list[Message] = []
+        said: list[Said] = []
         if self.system:
             said.append({"role": "system", "content": self.system})
         prompts: list[Prompt] = []

@@ -101,7 +101,7 @@ class Arm(Protocol):
         """Free the memory."""
 
 
-class Finished(Protocol):
+class FinishedItems(Protocol):
     """Keeps finished items by key, so that an interrupted run can go on."""
 
     def get(self, key: str, kind: type[T]) -> T | None:
@@ -140,7 +140,7 @@ def run_arms(
     arms: Sequence[Arm],
     items: Sequence[Item],
     *,
-    store: Finished | None = None,
+    store: FinishedItems | None = None,
     rounds: int = 1,
     progress: Progress | None = None,
     until: Callable[[], bool] = lambda: False,
@@ -197,7 +197,7 @@ def rotated(arms: Sequence[T], number: int) -> list[T]:
     return order[::-1] if number % 2 else order
 
 
-def _stored(store: Finished, session: Sequence[Item], number: int) -> list[ItemReplies] | None:
+def _stored(store: FinishedItems, session: Sequence[Item], number: int) -> list[ItemReplies] | None:
     """Return a session that is complete in the store; a file of prompts may have changed since."""
     found = [store.get(_key(item, number), ItemReplies) for item in session]
     same = [run for run, item in zip(found, session, strict=True) if run and run.item == item]

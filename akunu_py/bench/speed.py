@@ -13,7 +13,7 @@ from akunu_py.bench.mlx_lm_arm import MlxLmArm
 from akunu_py.bench.result_file import BenchResult, Costs, Failure
 from akunu_py.bench.rows import plain
 from akunu_py.bench.run import Findings
-from akunu_py.bench.runner import Arm, Finished, Item, ItemReplies, Progress, run_arms
+from akunu_py.bench.runner import Arm, FinishedItems, Item, ItemReplies, Progress, run_arms
 from akunu_py.bench.source_table import source_table
 from akunu_py.bench.tables import Column, Table
 from akunu_py.bench.workloads import check_fits
@@ -148,7 +148,7 @@ def run_speed(
     max_tokens: int = 96,
     rounds: int = 1,
     with_costs: bool = True,
-    store: Finished | None = None,
+    store: FinishedItems | None = None,
     progress: Progress | None = None,
     until: Callable[[], bool] = lambda: False,
 ) -> SpeedReport:

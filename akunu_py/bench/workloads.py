@@ -27,7 +27,7 @@ Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 """A text that is not blank."""
 
 
-class Message(TypedDict):
+class Said(TypedDict):
     """What somebody says in a conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -50,7 +50,7 @@ class Prompt(Row, frozen=True):
     category: Text
     kind: Literal["raw", "chat"]
     text: Text = msgspec.field(default="", name="prompt")
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Said, ...] = ()
     language: str = ""
     reference: str = ""
     session: str = ""

@@ -44,7 +44,10 @@ def form_options(function: Callable[_P, _R]) -> Callable[..., _R]:
         given = {name: options.pop(name) for name in FORMS}
         forms = {name: value for name, value in given.items() if value not in (None, ())}
         if len(forms) > 1:
-            flags = " and ".join(_FLAGS[name] for name in forms)
+            from akunu_py.cli.first_words import FORM_OPTIONS  # for mistakes alone
+
+            pairs = zip(FORMS, FORM_OPTIONS, strict=True)
+            flags = " and ".join(flag for name, flag in pairs if name in forms)
             raise click.UsageError(f"a reply has one form; give one of {flags}")
         config: GenerationConfig = options["config"]
         for name, value in forms.items():
@@ -83,10 +86,3 @@ FORMS: Mapping[str, Callable[[Any], Constraint]] = {
     "choices": Constraint.choices,
 }
 """What makes a constraint of a word or of words, by the name of its kind."""
-
-_FLAGS = {
-    "json_schema": "--json-schema",
-    "regex": "--regex",
-    "grammar": "--grammar",
-    "choices": "--choice",
-}

@@ -187,13 +187,13 @@ def chat(  # noqa: PLR0917 - click passes by name
         )
         if session is not None:
             if stored is not None:
-                talk.continue_kept(stored, session)
+                talk.actions.continue_kept(stored, session)
             elif session_file is not None:
-                talk.go_on(session, session_file)
+                talk.actions.go_on(session, session_file)
             if context.get_parameter_source("system") is ParameterSource.COMMANDLINE:
                 conversation.system = system
         for path in files:
-            talk.attach(path)
+            talk.actions.attach(path, "the first message")
         talk.run()
         # Somebody at a terminal has seen it.
         if talk.failed and not typed:

@@ -28,8 +28,6 @@ from akunu_py.engine.conversation import ChatReply, Conversation, Question
 from akunu_py.system.errors import AkunuError
 
 if TYPE_CHECKING:
-    from akunu_py.cli.chat.session_file import ChatSession
-    from akunu_py.cli.chat.session_store import StoredSession
     from akunu_py.cli.reply_view import Reasoning, ReplyView
     from akunu_py.cli.reply_view.draft_sources import NameOf
     from akunu_py.values.types import GenerationResult
@@ -60,30 +58,18 @@ class Chat:
     ) -> None:
         self._conversation = conversation
         self._lines = lines
-        self._actions = Actions(conversation, tools)
+        self.actions = Actions(conversation, tools)
         self._trace_file = trace_file
         self._typed = typed
         self._remembers = remembers
-        self._actions.plain = plain
-        self._actions.reasoning = reasoning
+        self.actions.plain = plain
+        self.actions.reasoning = reasoning
         self.failed = False  # whether anything could not be carried out or answered
-
-    def go_on(self, session: "ChatSession", path: Path) -> None:
-        """Take up a conversation that was saved in `path`."""
-        self._actions.go_on(session, path)
-
-    def attach(self, path: Path) -> None:
-        """Add a file to the first message."""
-        self._actions.attach(path, "the first message")
-
-    def continue_kept(self, stored: "StoredSession", session: "ChatSession") -> None:
-        """Take up a session that was kept by itself."""
-        self._actions.continue_kept(stored, session)
 
     def run(self) -> None:
         """Read and answer; two interrupts in a row at an empty line leave."""
         interrupted = False
-        while not self._actions.leaving:
+        while not self.actions.leaving:
             self._leave_row()
             try:
                 line = self._lines.read()
@@ -107,7 +93,7 @@ class Chat:
             if line.text.strip():
                 self._take(line.text, quoted=line.quoted)
                 # Whatever the line did: what is kept is never more than the conversation.
-                self._actions.keep()
+                self.actions.keep()
 
     def _leave_row(self) -> None:
         """Leave a row empty between what is typed and what is said."""
@@ -120,9 +106,9 @@ class Chat:
             found = None if quoted else parse(text)
             if found is None:
                 message = text if quoted else message_of(text)
-                question: Question | None = self._actions.compose(message, as_is=quoted)
+                question: Question | None = self.actions.compose(message, as_is=quoted)
             else:
-                question = self._actions.run(*found)
+                question = self.actions.run(*found)
             if question is not None:
                 self._answer(question)
         except KeyboardInterrupt:
@@ -158,7 +144,7 @@ class Chat:
 
     def _conclude(self, reply: ChatReply, result: "GenerationResult", view: "ReplyView") -> None:
         """Print the statistics of a reply, and write it to the trace file."""
-        self._actions.last_result = result
+        self.actions.last_result = result
         end = self._end(reply, result)
         if result.token_ids or result.finish_reason != "cancelled":
             if not is_quiet():
@@ -205,10 +191,10 @@ class Chat:
     def _view(self, reply: ChatReply) -> "ReplyView":
         return make_view(
             stream=sys.stdout,
-            plain=self._actions.plain,
-            reasoning=self._actions.reasoning,
-            show_drafts=self._actions.show_drafts,
-            name_source=self._names_of_sources(reply) if self._actions.show_drafts else None,
+            plain=self.actions.plain,
+            reasoning=self.actions.reasoning,
+            show_drafts=self.actions.show_drafts,
+            name_source=self._names_of_sources(reply) if self.actions.show_drafts else None,
         )
 
     def _names_of_sources(self, reply: ChatReply) -> "NameOf":

@@ -118,14 +118,14 @@ class _Body(RequestBody, kw_only=True):
         return str(self.keep_alive).rstrip("smh") in {"0", "0.0"}
 
 
-class ChatBody(_Body, kw_only=True):
+class OllamaChat(_Body, kw_only=True):
     """The body of a chat."""
 
     messages: list[_Message] | None = None
     tools: list[dict[str, Any]] | None = None
 
 
-class GenerateBody(_Body, kw_only=True):
+class OllamaText(_Body, kw_only=True):
     """The body of a request to answer or continue a text, or to fill a gap in one."""
 
     prompt: str | None = None
@@ -140,7 +140,7 @@ _Given = TypeVar("_Given", bound=_Body)
 
 async def chat(http: HttpRequest) -> Response:
     """Answer `POST /api/chat`."""
-    asked = await receive(http, ChatBody, refused=_REFUSED)
+    asked = await receive(http, OllamaChat, refused=_REFUSED)
     body = asked.body
     form = OllamaForm(body.model or asked.model.id, chat=True)
     if not body.messages:
@@ -149,7 +149,7 @@ async def chat(http: HttpRequest) -> Response:
     return await asked.respond(request, form=form, stream=body.stream is not False)
 
 
-def _read_chat(asked: Incoming[ChatBody]) -> ChatRequest:
+def _read_chat(asked: Incoming[OllamaChat]) -> ChatRequest:
     """Return the request of a body; raises RequestError that names the field."""
     messages, tools = asked.body.messages or (), asked.body.tools or ()
     check_counts(messages, tools)
@@ -171,7 +171,7 @@ def _read_chat(asked: Incoming[ChatBody]) -> ChatRequest:
 
 async def generate(http: HttpRequest) -> Response:
     """Answer `POST /api/generate`."""
-    asked = await receive(http, GenerateBody, refused=_REFUSED)
+    asked = await receive(http, OllamaText, refused=_REFUSED)
     body, model = asked.body, asked.model
     form = OllamaForm(body.model or model.id, chat=False)
     if body.images:

@@ -27,7 +27,7 @@ from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 
 KINDS = {
     CHAT: ChatBody, COMPLETIONS: CompletionBody, MESSAGES: MessagesBody, RESPONSES: ResponsesBody,
-    OLLAMA: replies.ChatBody, GENERATE: replies.GenerateBody,
+    OLLAMA: replies.OllamaChat, GENERATE: replies.OllamaText,
 }  # fmt: skip
 REQUESTS = int(os.environ.get("AKUNU_REQUESTS", "600"))
 SEED = int(os.environ.get("AKUNU_REQUESTS_SEED", "1"))
