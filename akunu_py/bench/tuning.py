@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from akunu_py.bench.environment import Environment
 from akunu_py.bench.measured_model import Model
-from akunu_py.bench.rows import plain
 from akunu_py.decoding.acceptance import match_for
 from akunu_py.engine.engine import Engine
 from akunu_py.models.cached_rows import BLOCK_ROWS
@@ -53,23 +52,6 @@ class Tuning:
     def reproducible_cost(self) -> float | None:
         """Cost of a plain step of a reproducible engine, in plain steps of this one."""
         return self.times.costs.get(BLOCK_ROWS)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON-ready values; seconds are in fields that end in `_s`."""
-        costs = self.times.costs
-        return {
-            "model": plain(self.model),
-            "environment": plain(self.environment),
-            "reproducible": self.reproducible,
-            "context_tokens": self.times.context,
-            "plain_step_s": self.times.unit_s,
-            "doubt": self.times.doubt,
-            "costs": {str(rows): cost for rows, cost in costs.items()},
-            **({"products": dict(self.products)} if self.products else {}),
-            "pays_from": {
-                str(rows - 1): self.least_confidence(rows - 1) for rows in costs if rows > 1
-            },
-        }
 
 
 def run_tuning(

@@ -1,6 +1,5 @@
 """`akunu tune`: measure what passes cost here, remember it, and say what it means for drafting."""
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -33,11 +32,8 @@ _SHORT = 4
 @click.option(
     "--repeats", type=click.IntRange(min=3), default=7, show_default=True, help="Rounds measured."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table.")
 @loading_options()
-def tune(
-    model: str | None, context_tokens: int, repeats: int, as_json: bool, loading: LoadingOptions
-) -> None:
+def tune(model: str | None, context_tokens: int, repeats: int, loading: LoadingOptions) -> None:
     """Measure the cost of a pass by its number of positions, and say which drafts pay.
 
     akunu also learns costs while it replies; measured in advance, they hold from the first reply
@@ -66,7 +62,7 @@ def tune(
             "measurement. Nothing is remembered; run it again on a quiet machine.",
             err=True,
         )
-    click.echo(json.dumps(tuning.to_dict()) if as_json else printable(_text(tuning)))
+    click.echo(printable(_text(tuning)))
 
 
 def _text(tuning: "Tuning") -> str:

@@ -1,6 +1,5 @@
 """Measurements on a busy machine: they wait, warn, and remember nothing that cannot be."""
 
-import json
 import os
 
 import pytest
@@ -72,14 +71,11 @@ def test_a_pass_does_not_cost_more_than_one_with_more_rows(costs, doubt):
 def test_tune_remembers_no_costs_that_cannot_be(tiny_gguf, monkeypatch):
     learned = []
     monkeypatch.setattr(Memories, "learn", lambda _, found: learned.append(found))
-    monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 0, 0))
-    monkeypatch.setattr(machine_load, "usable_processors", lambda: 8)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0, 0))
     for found in (times(_1=1.0, _3=2.5, _4=2.0), times(_1=1.0, _3=2.5, _4=3.0)):
         monkeypatch.setattr("akunu_py.engine.engine.measure_passes", lambda *_, f=found, **__: f)
-        result = run("tune", tiny_gguf, "--json", code=0)
-        record = json.loads(result.stdout)
-        assert record["doubt"] == found.doubt
-        assert record["environment"]["load"] == 1.5
+        result = run("tune", tiny_gguf, code=0)
+        assert found.doubt in result.stderr
         assert ("Nothing is remembered" in result.stderr) == bool(found.doubt)
         assert learned == ([] if found.doubt else [found])
 
