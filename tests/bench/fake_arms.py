@@ -2,6 +2,7 @@
 
 from akunu_py.bench.reply import MeasuredReply, Pass
 from akunu_py.bench.runner import Item, ItemReplies
+from akunu_py.system.errors import ContractError
 from akunu_py.values.decode_stats import DecodeStats
 
 END = frozenset({0})
@@ -39,6 +40,8 @@ class FakeArm:
             passes.append(Pass(4, min(len(tokens) - 1, len(kept)), len(kept)))
             if len(made) == self._max_tokens or made[-1] in END:
                 break
+        if not made:
+            raise ContractError("the arm returned no token")
         stats = DecodeStats(
             steps=len(passes), steps_with_draft=len(passes), drafted=4 * len(passes),
             accepted=sum(one.accepted for one in passes), output_tokens=len(made),
