@@ -1,7 +1,7 @@
 """Drafting where there is little or nothing to draft with: an error that names it, or plain text.
 
 All through `Engine`. A draft model's shorter context, interrupts and vocabularies of another kind
-are in `test_engine_draft_model.py`. Mutants, made by hand, that these tests kill: drafts without any
+are in `test_engine_heads.py`. Mutants, made by hand, that these tests kill: drafts without any
 bound by what is left of reply and context; trees handed to a model without a try; a draft model
 that keeps rows of rejected tokens, or does not go back to before them; no warning of a large one.
 """

@@ -24,7 +24,7 @@ _FILES = (
     "tests/engine/test_engine.py",
     "tests/engine/test_logprobs.py",
     "tests/engine/test_degradation.py",
-    "tests/models/test_prompt_scores.py",
+    "tests/models/test_prompt_passes.py",
 )
 """Those whose results the device computes, what matters most first."""
 _LEAST_S = 60.0

@@ -2,7 +2,7 @@
 
 import pytest
 from scripted_server import USAGE, called, events_of, running, said
-from test_items import PATH, TOOLS
+from test_responses_api import PATH, TOOLS
 from wire_formats import error_of
 
 from akunu_py.server.errors import Problem
