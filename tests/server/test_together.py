@@ -7,6 +7,7 @@ cache for all, or parts of a shared layer in reverse (the try refuses).
 AKUNU_MIXTURES says how many random mixtures the slow test makes of each engine.
 """
 
+import gc
 import os
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -194,6 +195,8 @@ def mixed(engine, mixture, parallel):
         return call
 
     with pytest.MonkeyPatch.context() as patch:
+        # Each session that is closed would look for garbage, a fifth of the time of these tests.
+        patch.setattr(gc, "collect", lambda: 0)
         patch.setattr(JoinedForward, "__call__", counted)
         for name in dict(CALLS):
             patch.setattr(Session, name, failing(name, getattr(Session, name)))
