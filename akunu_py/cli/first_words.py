@@ -108,7 +108,6 @@ FOREIGN_OPTIONS: Mapping[str, str] = {
     "--model-draft": "type --draft-model MODEL",
     "--n-gpu-layers": _LEAVE_OUT_GPU,
     "--no-stream": "a reply is printed as it comes; leave {} out",
-    "--fitted-weights": "type: akunu config set exact-weights false",
     "--nowordwrap": "type: akunu config set plain true",
     "--num-ctx": "type --context N",
     "--option": "options have names of their own here, as in --temperature 0.7",

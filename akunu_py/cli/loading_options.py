@@ -65,7 +65,7 @@ def _given_once(context: click.Context, parameter: click.Parameter, value: Any) 
 _DECLARED = {declared.name: declared for declared in options_of(EngineOptions)}
 _OF_EVERY_MODEL = (
     "context", "adapter", "weights", "compute_type", "kv_bits", "kv_start", "reproducible",
-    "exact_weights", "q6k", "pre_tokenizer",
+    "q6k", "pre_tokenizer",
 )  # fmt: skip
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     "adapter": {"type": GivenPath(), "callback": _given_once},
@@ -221,7 +221,7 @@ def load_engine(
     from akunu_py.engine.reply_room import ReplyRoom
 
     try:
-        loading = settle_weights(path, loading, ranks=ranks)
+        check_fits(path, loading, ranks=ranks)
         if ranks is not None and ranks.rank != 0:
             follow(ranks, path, loading)
         engine = Engine.load(path, loading, ranks=ranks, check_ranks=loading.check_ranks)
@@ -271,21 +271,20 @@ def _with_drafting_models(
     return loading
 
 
-def settle_weights(
+def check_fits(
     path: Path,
     loading: LoadingOptions,
     others: "Sequence[MemoryPart]" = (),
     *,
     ranks: "Link | None" = None,
-) -> LoadingOptions:
-    """Return `loading` without exact forms of weights where memory does not hold them.
+) -> None:
+    """Refuse models that do not fit into this machine's memory together, unless `--force` is given.
 
-    Refuses models that do not fit into this machine's memory together, unless `--force` says so.
     `others` is what the command holds besides, `ranks` are the machines that the model is split
     over. Raises ConfigError.
     """
     if loading.force:
-        return loading
+        return
     from akunu_py.models.memory_check import check_memory, planned_models  # imports MLX
     from akunu_py.models.rank_split import PlannedGroup
 
@@ -294,8 +293,4 @@ def settle_weights(
     )
     # What is neither a file nor a folder is refused when it is loaded.
     if all(model.path.is_file() or model.path.is_dir() for model in models):
-        fitted = check_memory(models, context=loading.context, others=others)
-        # An MLX folder's weights have their form, whatever its draft model gets.
-        if fitted and path.is_file():
-            return replace(loading, exact_weights=False)
-    return loading
+        check_memory(models, context=loading.context, others=others)

@@ -16,12 +16,12 @@ from akunu_py.cli.command import option, stack, typed_name
 from akunu_py.cli.count_progress import Count, count_progress
 from akunu_py.cli.loading_options import (
     LoadingOptions,
+    check_fits,
     load_engine,
     loading_options,
     model_argument,
     model_path,
     recorded,
-    settle_weights,
 )
 from akunu_py.cli.reply_options import check_short_temperature
 from akunu_py.cli.terminal import let_others_end
@@ -153,7 +153,7 @@ class Measurement:
         if waits:
             let_others_end()
         if beside is not None:
-            loading = _settled_beside(model_path(model), loading, beside)
+            _check_beside(model_path(model), loading, beside)
         return load_engine(model, loading)
 
     def prompts(self) -> "tuple[list[Prompt], list[Failure]]":
@@ -346,22 +346,21 @@ def load_tokenizer(model: str | Path | None = None) -> "Tokenizer":
         return from_gguf(file.metadata)
 
 
-def _settled_beside(
+def _check_beside(
     path: Path,
     loading: LoadingOptions,
     beside: "Callable[[Requirements], Mapping[str, int]]",
-) -> LoadingOptions:
+) -> None:
     from akunu_py.models.memory_check import MemoryPart  # imports MLX
     from akunu_py.models.requirements import requirements
 
     if not (path.is_file() or path.is_dir()):
-        return loading
+        return
     held = beside(requirements(path, loading.of_model()))
     others = [MemoryPart(name, size) for name, size in held.items()]
-    # Only the weights' form is taken over: names of other models are resolved later.
     named = loading.draft_model
     placed = replace(loading, draft_model=None if named is None else model_path(str(named)))
-    return replace(loading, exact_weights=settle_weights(path, placed, others).exact_weights)
+    check_fits(path, placed, others)
 
 
 def _drafter_option(text: str, default: tuple[str, ...]) -> Option:

@@ -23,12 +23,6 @@ from akunu_py.system.settings import load_settings
     help="Of scales and dense weights: float16 where it holds the model's numbers.",
 )
 @click.option(
-    "--exact-weights/--fitted-weights",
-    default=True,
-    help="Keep weights of the IQ types as the file has them, or in smaller forms close to them, "
-    "which mlx-lm reads.",
-)
-@click.option(
     "--q6k",
     type=click.Choice(["planes", "8bit"]),
     default="planes",
@@ -40,12 +34,11 @@ from akunu_py.system.settings import load_settings
     metavar="NAME",
     help="How the tokenizer splits texts, where the file does not say so rightly.",
 )
-def convert(  # noqa: PLR0917 - click passes by name
+def convert(
     model: str,
     out_dir: Path,
     pre_tokenizer: str | None,
     compute_type: Literal["auto", "float16", "bfloat16", "float32"],
-    exact_weights: bool,
     q6k: Literal["planes", "8bit"],
 ) -> None:
     """Convert the GGUF model FILE into the MLX folder OUT_DIR.
@@ -62,12 +55,7 @@ def convert(  # noqa: PLR0917 - click passes by name
     from akunu_py.models.load import LoadOptions, convert_model  # imports MLX
 
     file = resolve_model(model, load_settings())
-    options = LoadOptions(
-        compute_type=compute_type,
-        exact_weights=exact_weights,
-        q6k=q6k,
-        pre_tokenizer=pre_tokenizer,
-    )
+    options = LoadOptions(compute_type=compute_type, q6k=q6k, pre_tokenizer=pre_tokenizer)
     stock = convert_model(file, out_dir, options)
     reads = "akunu and mlx-lm read it" if stock else "akunu reads it; mlx-lm does not"
     click.echo(printable(f"wrote {out_dir}: {reads}"))

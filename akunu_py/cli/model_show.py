@@ -118,13 +118,7 @@ def describe_model(path: Path, context: int | None, adapter: str | None = None) 
             if bits is not None and not needs.quantizable:
                 continue
             whole = f"{8 * needs.number_bytes if bits is None else bits.bits} bit"
-            exact, smaller = (
-                needs.total_bytes(tokens, kv_bits=bits, fitted=fitted) + PROGRAM_BYTES
-                for fitted in (False, True)
-            )
-            # As it is decided where a model is loaded.
-            fitted = exact > limit and smaller < exact
-            total = smaller if fitted else exact
+            total = needs.total_bytes(tokens, kv_bits=bits) + PROGRAM_BYTES
             memory.append(
                 {
                     "context": tokens,
@@ -133,7 +127,6 @@ def describe_model(path: Path, context: int | None, adapter: str | None = None) 
                     "pass_bytes": needs.working_bytes(tokens, kv_bits=bits),
                     "total_bytes": total,
                     "fits": total <= limit,
-                    "fitted_weights": fitted,
                 }
             )
     return {
@@ -154,7 +147,6 @@ def describe_model(path: Path, context: int | None, adapter: str | None = None) 
         "quantization": by_class(stored.tensors),
         "weights": "dense" if needs.dense else "quantized",
         "weights_bytes": needs.weights_bytes,
-        "fitted_weights_bytes": needs.fitted_bytes,
         "program_bytes": PROGRAM_BYTES,
         "memory_limit": limit,
         "memory": memory,
@@ -278,20 +270,16 @@ def _lines(record: Mapping[str, Any]) -> Iterator[str]:
             f"  {group['class']:15s} {group['type']:22s} {group['tensors']:5d} tensors "
             f"{size_text(group['bytes']):>9} {group['share']:6.1%}"
         )
-    smaller = ""
-    if record["fitted_weights_bytes"] < record["weights_bytes"]:
-        smaller = f" ({size_text(record['fitted_weights_bytes'])} in fitted forms)"
     yield (
-        f"\nmemory: {size_text(record['weights_bytes'])} for {record['weights']} weights{smaller}, "
+        f"\nmemory: {size_text(record['weights_bytes'])} for {record['weights']} weights, "
         f"{size_text(record['program_bytes'])} for the program; this machine has "
         f"{size_text(record['memory_limit'])}"
     )
     for need in record["memory"]:
         caches = f"{need['kv']:>6} caches {size_text(need['kv_bytes']):>8}"
-        fits = "fits with fitted weights" if need["fitted_weights"] else "fits"
         yield (
             f"{need['context']:>9,} tokens, {caches}, pass {size_text(need['pass_bytes']):>8}, "
-            f"all {size_text(need['total_bytes']):>8}  {fits if need['fits'] else 'too much'}"
+            f"all {size_text(need['total_bytes']):>8}  {'fits' if need['fits'] else 'too much'}"
         )
     if "ranks" in record:
         yield from _rank_lines(record["ranks"])

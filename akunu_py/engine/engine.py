@@ -48,7 +48,7 @@ from akunu_py.models.expansion import num_parameters
 from akunu_py.models.joined import JoinedForward
 from akunu_py.models.load import LoadedModel, ModelDescription, open_model
 from akunu_py.models.load_steps import Steps, finish
-from akunu_py.models.memory_check import MemoryNeeds, planned_models, settle_forms
+from akunu_py.models.memory_check import MemoryNeeds, planned_models
 from akunu_py.models.pass_times import ROWS, PassTimes, measure_passes
 from akunu_py.models.rank_split import PlannedGroup
 from akunu_py.models.session import Session
@@ -178,8 +178,7 @@ class Engine(metaclass=_PublicNames):
     ) -> Self:
         """Load a model by any name that commands take; without one, the default model.
 
-        Keywords override fields of the options, which `EngineOptions` describes. Without
-        `exact_weights`, exact forms are used if they fit into memory.
+        Keywords override fields of the options, which `EngineOptions` describes.
 
         Args:
             path: a GGUF file or an MLX folder, or a name such as "qwen3:4b", "hf:OWNER/REPO:Q4_K_M"
@@ -205,7 +204,7 @@ class Engine(metaclass=_PublicNames):
         place = default_model_path() if path is None else Path(path)
         if ranks is not None:
             return cls._load_on_ranks(ranks, place, options, check=check_ranks)
-        planned = settle_forms(planned_models(place, options), context=options.context)
+        planned = planned_models(place, options)
         # As they were given: messages say what is wrong with them.
         opened = [
             open_model(given, model.options, context=options.context)

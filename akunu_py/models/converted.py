@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,12 @@ def save_converted(
     plan: ModelPlan,
     model: nn.Module,
     *,
-    fitted_types: Sequence[str] = (),
+    exact: bool = True,
 ) -> bool:
     """Write a model built from a GGUF file into a new folder; return whether mlx-lm loads it too.
 
-    `fitted_types` are the GGML types whose weights are not exactly the file's. The folder gets its
-    name last, so that it is complete or absent. Raises ConfigError for a folder that exists or
-    cannot be written.
+    `exact` says whether its quantized weights are the file's. The folder gets its name last, so
+    that it is complete or absent. Raises ConfigError for a folder that exists or cannot be written.
     """
     check_new(folder)
     part = None
@@ -83,7 +82,7 @@ def save_converted(
                 "context_length": plan.context_length,
                 "vocabulary_size": plan.vocabulary_size,
                 "layers": forms,
-                "fitted_types": list(fitted_types),
+                "fitted_types": [] if exact else ["Q6_K"],
                 "compute_type": _compute_type(model),
                 "factors_change_at": (
                     plan.rotary.original_context

@@ -1,6 +1,5 @@
 """Loads a model and its tokenizer from a path."""
 
-import contextlib
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,8 @@ from akunu_py.models.library_errors import explain_errors
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription
 from akunu_py.models.rank_split import Group
-from akunu_py.models.sources.gguf import build, fitted_types_of
-from akunu_py.models.sources.source import ModelSource, place_kind, source_of
+from akunu_py.models.sources.gguf import build, is_exact
+from akunu_py.models.sources.source import ModelSource, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.values.load_options import ComputeType, LoadOptions, Weights
@@ -27,23 +26,11 @@ __all__ = [
     "ModelDescription",
     "Weights",
     "convert_model",
-    "draft_options",
     "load_model",
     "open_model",
 ]
 
 _log = logging.getLogger(__name__)
-
-
-def draft_options(path: str | Path, target: LoadOptions) -> LoadOptions:
-    """Return how to load a draft model beside a model that is loaded with `target`."""
-    exact_weights = target.exact_weights
-    # `load_model` explains what is wrong with a path.
-    with contextlib.suppress(OSError, RuntimeError, ValueError):
-        if place_kind(Path(path).expanduser()) != "gguf":
-            # The forms of a folder's weights are fixed.
-            exact_weights = None
-    return LoadOptions(weights=target.weights, exact_weights=exact_weights)
 
 
 def load_model(
@@ -155,6 +142,4 @@ def convert_model(path: Path, folder: Path, options: LoadOptions | None = None) 
         if options.pre_tokenizer is not None:
             metadata["tokenizer.ggml.pre"] = options.pre_tokenizer
         model = finish(build(file, plan, options, dense=False, context=None, for_gpu=True))
-        return save_converted(
-            folder, metadata, plan, model, fitted_types=fitted_types_of(file, options)
-        )
+        return save_converted(folder, metadata, plan, model, exact=is_exact(file, options))

@@ -1,7 +1,7 @@
 """A loaded model, and facts about it, such as the sampling that its makers recommend."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -57,15 +57,15 @@ class ModelDescription:
     """`general.architecture`, or `model_type` of an MLX folder."""
 
     parameters: int
-    weights: Literal["quantized", "dense", "fitted"]
-    """How they are kept; "fitted" is quantized, with some types not exactly the file's."""
+    weights: Literal["quantized", "dense"]
+    """How they are kept."""
 
     context: int
     """Tokens it was trained for."""
 
     file_bytes: int
-    fitted_types: tuple[str, ...] = ()
-    """The GGML types that are not exactly the file's."""
+    exact: bool = True
+    """Whether they are the file's: `q6k` may say that Q6_K is quantized anew."""
 
     recommended: Recommended = NO_RECOMMENDATION
     """How its makers say that replies should be sampled."""
@@ -77,26 +77,16 @@ class ModelDescription:
     """On Metal, who multiplies few rows with matrices of each shape, and the costs, in words."""
 
     @classmethod
-    def of(
-        cls, path: Path, *, dense: bool, fitted_types: Sequence[str] = (), **facts: Any
-    ) -> "ModelDescription":
+    def of(cls, path: Path, *, dense: bool, **facts: Any) -> "ModelDescription":
         """Return the description of a model at a path; `facts` are the other fields."""
-        return cls(
-            path=path,
-            name=friendly_name(path),
-            weights="dense" if dense else "fitted" if fitted_types else "quantized",
-            fitted_types=tuple(fitted_types),
-            **facts,
-        )
+        weights: Literal["quantized", "dense"] = "dense" if dense else "quantized"
+        return cls(path=path, name=friendly_name(path), weights=weights, **facts)
 
     @property
     def weights_text(self) -> str:
         """Return how weights are kept, in words."""
-        text = {
-            "dense": "dense weights",
-            "quantized": "exact quantized weights",
-            "fitted": f"fitted quantized weights ({', '.join(self.fitted_types)})",
-        }[self.weights]
+        quantized = f"{'exact ' * self.exact}quantized weights{', Q6_K anew' * (not self.exact)}"
+        text = "dense weights" if self.weights == "dense" else quantized
         return f"{text}, with the adapter {self.adapter}" if self.adapter else text
 
 

@@ -1,9 +1,8 @@
 """Whether models fit into this machine's memory, and what they and their replies take of it."""
 
-import logging
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,17 +13,12 @@ from akunu_py.gguf.reader import paths_of_parts
 from akunu_py.models import device
 from akunu_py.models.adapter_files import adapter_place
 from akunu_py.models.head_places import head_place
-from akunu_py.models.load import draft_options
 from akunu_py.models.rank_split import PlannedGroup
-from akunu_py.models.sources.source import place_kind, source_of
-from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
+from akunu_py.system.errors import ConfigError, MemoryLimitError
 from akunu_py.values.load_options import EngineOptions, KVBits, LoadOptions
 
 if TYPE_CHECKING:
-    from akunu_py.models.heads.found import HeadNeeds
     from akunu_py.models.requirements import Requirements
-
-_log = logging.getLogger(__name__)
 
 USUAL_CONTEXT = 4096
 """Tokens that memory should hold where no context is given."""
@@ -67,7 +61,7 @@ def planned_models(
     if options.draft_model is not None:
         draft = Path(options.draft_model)
         # Its cache is never quantized.
-        models.append(PlannedModel(draft, draft_options(draft, models[0].options)))
+        models.append(PlannedModel(draft, LoadOptions(weights=options.weights)))
     return models
 
 
@@ -92,7 +86,7 @@ def memory_parts(
     is assumed. Raises as `requirements` does.
     """
     found = [model.requirements() for model in models]
-    return [*_own_parts(models, found, context=context, fitted=False), *_other_parts(others)]
+    return [*_own_parts(models, found, context=context), *_other_parts(others)]
 
 
 def available_memory() -> int:
@@ -130,7 +124,7 @@ class MemoryNeeds:
         return self.first.context
 
     def loading(self) -> int:
-        return _total(_own_parts(self._models, self._found, context=self._context, fitted=False))
+        return _total(_own_parts(self._models, self._found, context=self._context))
 
     def rows(self, tokens: int) -> int:
         pairs = zip(self._models, self._found, strict=True)
@@ -165,7 +159,6 @@ def _own_parts(
     requirements: "Sequence[Requirements]",
     *,
     context: int | None,
-    fitted: bool,
 ) -> list[MemoryPart]:
     """Return the parts that the models themselves need."""
     parts: list[MemoryPart] = []
@@ -174,22 +167,13 @@ def _own_parts(
         tokens = min(context or USUAL_CONTEXT, found.context)
         bits = model.kv_bits
         name = model.path.name
-        smaller = fitted and model.options.exact_weights is None
-        weights = found.fitted_bytes if smaller else found.weights_bytes
-        parts += [
-            MemoryPart(f"the weights of {name}", weights),
-            *_head_parts(found.head, fitted=smaller),
-            MemoryPart(f"its cache of {tokens:,} tokens", found.cache_bytes(tokens, kv_bits=bits)),
-        ]
+        parts.append(MemoryPart(f"the weights of {name}", found.weights_bytes))
+        if found.head is not None:
+            parts.append(MemoryPart("its prediction head", found.head.weights_bytes))
+        rows = found.cache_bytes(tokens, kv_bits=bits)
+        parts.append(MemoryPart(f"its cache of {tokens:,} tokens", rows))
         largest = max(largest, found.working_bytes(tokens, kv_bits=bits))
     return [*parts, MemoryPart("the largest pass", largest)]
-
-
-def _head_parts(head: "HeadNeeds | None", *, fitted: bool) -> list[MemoryPart]:
-    if head is None:
-        return []
-    weights = head.fitted_bytes if fitted else head.weights_bytes
-    return [MemoryPart("its prediction head", weights)]
 
 
 def _other_parts(others: Sequence[MemoryPart]) -> list[MemoryPart]:
@@ -208,102 +192,32 @@ def check_memory(
     context: int | None = None,
     others: Sequence[MemoryPart] = (),
     available: int | None = None,
-) -> bool:
-    """Return whether weights need fitted forms, because exact ones do not fit into memory.
+) -> None:
+    """Raise MemoryLimitError, with figures, for models that do not fit into memory together.
 
     `available` are the bytes that may be taken besides those in use; without it, the memory of the
-    machine counts, whatever other programs use. This applies to models whose options leave the
-    choice open (`exact_weights` is None). Raises MemoryLimitError with figures where the models do
-    not fit, or would fit in exact forms if nothing were loaded already, and on a Mac whose memory
-    is critically short. Otherwise takes and raises what `memory_parts` does.
+    machine counts, whatever other programs use. On a Mac whose memory is critically short no model
+    fits. Otherwise takes and raises what `memory_parts` does.
     """
     device.yield_to_others()
-    fitted, refusal = _settle(models, context=context, others=others, available=available)
-    if refusal is not None:
-        raise refusal
-    if fitted:
-        _warn(models)
-    return fitted
-
-
-def settle_forms(
-    models: Sequence[PlannedModel], *, context: int | None = None
-) -> list[PlannedModel]:
-    """Return the models, with fitted weights where `check_memory` says so, without refusing any.
-
-    `load_model` explains what is wrong with a path or a file.
-    """
-    try:
-        found = [replace(model, path=model.path.expanduser()) for model in models]
-        if context is None and _surely_fit(found):
-            return list(models)
-        choice = any(_has_choice(model) for model in found)
-        fitted = choice and _settle(found, context=context, others=())[0]
-    except (AkunuError, OSError, RuntimeError):
-        return list(models)
-    if not fitted:
-        return list(models)
-    _warn(models)
-    return with_fitted_forms(models)
-
-
-def with_fitted_forms(models: Sequence[PlannedModel]) -> list[PlannedModel]:
-    """Return the models, with fitted forms of their weights where that was left open.
-
-    The forms of a folder are fixed, whatever a draft model gets beside it.
-    """
-    return [
-        model
-        if model.options.exact_weights is not None or place_kind(model.path.expanduser()) != "gguf"
-        else replace(model, options=replace(model.options, exact_weights=False))
-        for model in models
-    ]
-
-
-def _has_choice(model: PlannedModel) -> bool:
-    """Return whether a model has fitted forms and its options do not demand exact ones."""
-    is_open = model.options.exact_weights is None
-    return is_open and source_of(model.path).has_fitted_forms(model.options)
-
-
-def _settle(
-    models: Sequence[PlannedModel],
-    *,
-    context: int | None,
-    others: Sequence[MemoryPart],
-    available: int | None = None,
-) -> tuple[bool, MemoryLimitError | None]:
-    """Return whether to take fitted forms, and the reason to refuse the models, None without."""
     if available is None and context is None and _surely_fit(models, others):
-        return False, None
-    held = mx.get_active_memory()
+        return
     beside = _other_parts(others)
     limit = device.memory_limit() if available is None else available + _total(beside)
-    requirements = [model.requirements() for model in models]
-    exact, fitted = (
-        [*_own_parts(models, requirements, context=context, fitted=choice), *beside]
-        for choice in (False, True)
-    )
-    if _total(exact) <= limit:
-        return False, None
-    fits_alone = _total(exact) - held <= limit
-    smaller = _total(fitted) < _total(exact)
-    if smaller and not fits_alone and _total(fitted) <= limit:
-        return True, None
-    parts = exact if fits_alone or not smaller else fitted
-    offered = parts is exact and any(
-        found.fitted_bytes < found.weights_bytes for found in requirements
-    )
+    needs = [model.requirements() for model in models]
+    parts = [*_own_parts(models, needs, context=context), *beside]
+    total = _total(parts)
+    if total <= limit:
+        return
     names = " and ".join(model.path.name for model in models)
     listed = ", ".join(f"{_size_text(part.num_bytes)} for {part.what}" for part in parts)
-    refusal = MemoryLimitError(
-        f"{names} {'need' if len(models) > 1 else 'needs'} about {_size_text(_total(parts))} "
-        f"({listed}) and this machine has {_size_text(limit)} for it. Take a smaller model or "
-        f"quantization, the setting weights quantized{' or exact-weights false' * offered}, a "
-        "shorter --context or --kv-bits 8; --force loads it anyway",
-        fits_alone=_total(parts) - held <= limit,
+    raise MemoryLimitError(
+        f"{names} {'need' if len(models) > 1 else 'needs'} about {_size_text(total)} ({listed}) "
+        f"and this machine has {_size_text(limit)} for it. Take a smaller model or quantization, "
+        "the setting weights quantized, a shorter --context or --kv-bits 8; --force loads it "
+        "anyway",
+        fits_alone=total - mx.get_active_memory() <= limit,
     )
-    return smaller, refusal
 
 
 def _surely_fit(models: Sequence[PlannedModel], others: Sequence[MemoryPart] = ()) -> bool:
@@ -320,11 +234,6 @@ def _surely_fit(models: Sequence[PlannedModel], others: Sequence[MemoryPart] = (
 
 def _total(parts: Sequence[MemoryPart]) -> int:
     return sum(part.num_bytes for part in parts)
-
-
-def _warn(models: Sequence[PlannedModel]) -> None:
-    names = " and ".join(model.path.name for model in models)
-    _log.warning("%s: exact forms of the weights do not fit into memory; taking fitted ones", names)
 
 
 def _size_on_disk(path: Path) -> int:

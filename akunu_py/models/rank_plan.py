@@ -123,7 +123,7 @@ def _check_quantized(
     if kept.axis < len(shape) - 1:
         return
     for info in infos:
-        form = form_of(info.type.name, fitted=reader.fitted, q6k=reader.q6k)
+        form = form_of(info.type.name, reader.q6k)
         width = 1 if form.mode == "dense" else form.group_size // form.codes_per_weight
         if info.cols % (ranks * width):
             raise ConfigError(

@@ -66,15 +66,11 @@ class Requirements(ModelFigures):
         own = cached_bytes(self.caches, tokens, self.number_bytes, kv_bits=kv_bits)
         return own if self.head is None else own + self.head.cache_bytes(tokens)
 
-    def total_bytes(
-        self, tokens: int, *, kv_bits: KVBits | None = None, fitted: bool = False
-    ) -> int:
-        """Return the bytes of weights (`fitted` or not), caches and the largest pass together."""
-        weights = self.fitted_bytes if fitted else self.weights_bytes
-        if self.head is not None:
-            weights += self.head.fitted_bytes if fitted else self.head.weights_bytes
+    def total_bytes(self, tokens: int, *, kv_bits: KVBits | None = None) -> int:
+        """Return the bytes of weights, caches and the largest pass together."""
         return (
-            weights
+            self.weights_bytes
+            + (0 if self.head is None else self.head.weights_bytes)
             + self.cache_bytes(tokens, kv_bits=kv_bits)
             + self.working_bytes(tokens, kv_bits=kv_bits)
         )
@@ -127,7 +123,7 @@ def requirements(
         if options.adapter is not None:
             empty = _with_adapter(empty, source, open_adapter(options.adapter, group))
         with source.errors():
-            return _count(empty, group, head, fitted=options.fitted)
+            return _count(empty, group, head)
 
 
 def _with_adapter(empty: EmptyModel, source: ModelSource, adapter: Adapter) -> EmptyModel:
@@ -137,29 +133,18 @@ def _with_adapter(empty: EmptyModel, source: ModelSource, adapter: Adapter) -> E
     check_adapter(empty.model, adapter, source)
     figures = empty.figures
     more = 0 if figures.dense else adapter.num_weights * figures.number_bytes
-    return replace(
-        empty,
-        figures=replace(
-            figures,
-            weights_bytes=figures.weights_bytes + more,
-            fitted_bytes=figures.fitted_bytes + more,
-        ),
-    )
+    return replace(empty, figures=replace(figures, weights_bytes=figures.weights_bytes + more))
 
 
-def _count(
-    empty: EmptyModel, group: PlannedGroup | None, head: Path | None, *, fitted: bool
-) -> Requirements:
+def _count(empty: EmptyModel, group: PlannedGroup | None, head: Path | None) -> Requirements:
     """Return requirements, by the caches of an empty model and by the head at `head`.
 
-    With a `group` they are those of a rank's part. `fitted` says whether a head in a GGUF file gets
-    fitted forms.
+    With a `group` they are those of a rank's part.
     """
     model, figures, way = empty.model, asdict(empty.figures), None
     if group is not None:
         way, share = plan(model, group, empty.figures.architecture)
-        for name in ("weights_bytes", "fitted_bytes"):
-            figures[name] = round(figures[name] * share)
+        figures["weights_bytes"] = round(figures["weights_bytes"] * share)
     drop_numbers(model)
     caches = make_caches(model)
     rollback = RollbackCaches(caches)
@@ -171,7 +156,7 @@ def _count(
 
         head_found = head_needs(
             model, figures["architecture"], head, figures["number_bytes"],
-            dense=figures["dense"], fitted=fitted,
+            dense=figures["dense"],
         )  # fmt: skip
     try:
         make_caches(model, kv_bits=KVBits(8))

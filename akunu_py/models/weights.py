@@ -37,13 +37,12 @@ def forms_of(
     number_bytes: int,
     *,
     dense: bool,
-    fitted: bool,
     q6k: Q6KForm = "planes",
 ) -> list[WeightForm]:
-    """Return the form of each tensor in memory; `dense`, `fitted`, `q6k` as in `WeightReader`."""
+    """Return the form of each tensor in memory; `dense` and `q6k` as in `WeightReader`."""
     if dense:
         return [WeightForm(8 * number_bytes, 0, "dense") for _ in tensors]
-    return [form_of(info.type.name, fitted=fitted, q6k=q6k) for info in tensors]
+    return [form_of(info.type.name, q6k) for info in tensors]
 
 
 def bytes_in_forms(
@@ -89,9 +88,6 @@ class WeightReader:
     """The type of dense weights and scales, and so of activations."""
 
     dense: bool = False
-    fitted: bool = False
-    """Whether types with a smaller, fitted form get it; see `akunu_py.gguf.quants`."""
-
     q6k: Q6KForm = "planes"
     """The form of Q6_K tensors."""
 
@@ -261,7 +257,6 @@ class WeightReader:
             raw,
             # numpy has no bfloat16: such scales are rounded once, from float32.
             scale_type="float16" if half else "float32",
-            fitted=self.fitted,
             q6k=self.q6k,
             memory=self.memory,
         )

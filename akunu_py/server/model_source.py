@@ -17,8 +17,6 @@ from akunu_py.models.memory_check import (
     MemoryNeeds,
     PlannedModel,
     check_memory,
-    settle_forms,
-    with_fitted_forms,
 )
 from akunu_py.models.requirements import Requirements
 from akunu_py.server.backend import ServedModel, StoredFacts
@@ -114,13 +112,10 @@ class ModelFile:
             return 0
 
     def open(self, available: int) -> Steps[Engine]:
-        """Open the files, for smaller forms of the weights where memory asks for them."""
-        models, context = self._planned, self.context
-        if not self._checked:
-            models = settle_forms(models, context=context)
-        elif check_memory(models, context=context, available=available):
-            models = with_fitted_forms(models)
-        opened = [open_model(one.path, one.options, context=context) for one in models]
+        context = self.context
+        if self._checked:
+            check_memory(self._planned, context=context, available=available)
+        opened = [open_model(one.path, one.options, context=context) for one in self._planned]
         return Engine.loading(opened, replace(self._options, context=context))
 
 

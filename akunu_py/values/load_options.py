@@ -54,15 +54,6 @@ class LoadOptions:
     )
     """Of activations, scales and dense weights."""
 
-    exact_weights: bool | None = option(
-        None,
-        bool,
-        "Keep quantized weights of the IQ types as the file has them; else in smaller forms close "
-        "to them. Exact where memory holds them, when left out.",
-        setting=True,
-    )
-    """The forms are in docs/gguf.md."""
-
     q6k: Q6KForm = option(
         "planes",
         get_args(Q6KForm),
@@ -94,11 +85,6 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-
-    @property
-    def fitted(self) -> bool:
-        """Whether IQ types get smaller, fitted forms."""
-        return self.exact_weights is False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +187,6 @@ class EngineKeywords(TypedDict, total=False):
 
     weights: Weights
     compute_type: ComputeType
-    exact_weights: bool | None
     q6k: Q6KForm
     pre_tokenizer: str | None
     adapter: str | Path | None

@@ -36,7 +36,7 @@ _FORWARD_EVERY = 2
 _OPTIONS = (
     LoadOptions(weights="quantized"),
     LoadOptions(weights="dense"),
-    LoadOptions(weights="quantized", compute_type="float16", exact_weights=False),
+    LoadOptions(weights="quantized", compute_type="float16"),
     LoadOptions(weights="quantized", compute_type="bfloat16", q6k="8bit"),
 )
 """Taken in turn, case by case."""

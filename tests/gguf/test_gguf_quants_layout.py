@@ -11,7 +11,6 @@ from quant_blocks import (
     codes_of,
     info_of,
     magnitudes_of,
-    quantize_simply,
     random_blocks,
     set_halves,
     weights_of,
@@ -21,11 +20,10 @@ from akunu_py.gguf import dequantize, relayout
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES, form_of
 
 AFFINE = tuple(HALVES)
-FITTED = ("IQ4_NL", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ1_M")
 OWN_SCALES = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0", "IQ4_NL")
 ONLY_THE_SCALE_ROUNDS = ("Q3_K", "IQ4_XS", "IQ3_XXS", "IQ2_S", "IQ2_XS", "IQ2_XXS")
 
-FORMS = {  # bits, group, planes, bits a weight: by default, then fitted
+FORMS = {  # bits, group, planes, bits a weight
     "Q4_0": (4, 32, 0, 5),
     "Q4_1": (4, 32, 0, 5),
     "Q5_0": (5, 32, 0, 6),
@@ -50,26 +48,15 @@ FORMS = {  # bits, group, planes, bits a weight: by default, then fitted
     "IQ1_S": (2, 32, 0, 3),
     "IQ1_M": (2, 32, 2, 6),
 }
-FITTED_FORMS = FORMS | {
-    "IQ4_NL": (6, 32, 0, 7),
-    "IQ4_XS": (6, 32, 0, 7),
-    "IQ3_XXS": (4, 32, 0, 5),
-    "IQ2_S": (4, 32, 0, 5),
-    "IQ2_XS": (4, 32, 0, 5),
-    "IQ2_XXS": (3, 32, 0, 4),
-    "IQ1_M": (4, 32, 0, 5),
-}
 
 
-@pytest.mark.parametrize("fitted", [False, True])
 @pytest.mark.parametrize("kind", AFFINE)
-def test_forms_are_what_form_of_says(kind, fitted):
-    bits, group, planes, per_weight = (FITTED_FORMS if fitted else FORMS)[kind]
-    form = form_of(kind, fitted=fitted)
+def test_forms_are_what_form_of_says(kind):
+    bits, group, planes, per_weight = FORMS[kind]
+    form = form_of(kind)
     assert (form.bits, form.group_size, form.mode) == (bits, group, "affine")
     assert (len(form.multipliers), form.bits_per_weight) == (planes, per_weight)
-    assert form.exact == (not fitted or kind not in FITTED)
-    matrix = relayout(*random_blocks(kind, 3, 512, 0), fitted=fitted)
+    matrix = relayout(*random_blocks(kind, 3, 512, 0))
     assert (matrix.bits, matrix.group_size, matrix.mode) == (bits, group, "affine")
     assert matrix.multipliers == form.multipliers
     stored = 512 * max(1, planes)
@@ -83,11 +70,9 @@ def test_forms_are_what_form_of_says(kind, fitted):
 @pytest.mark.parametrize("kind", FOUR_BIT_FLOATS)
 def test_four_bit_floats_stay_what_they_are(kind):
     group, mode = (32, "mxfp4") if kind == "MXFP4" else (16, "nvfp4")
-    for fitted in (False, True):
-        form = form_of(kind, fitted=fitted)
-        assert (form.bits, form.group_size, form.mode, form.multipliers) == (4, group, mode, ())
-        assert form.exact
-        assert form.bits_per_weight == 4 + 8 / group
+    form = form_of(kind)
+    assert (form.bits, form.group_size, form.mode, form.multipliers) == (4, group, mode, ())
+    assert form.bits_per_weight == 4 + 8 / group
     matrix = relayout(*random_blocks(kind, 3, 128, 0))
     assert (matrix.bits, matrix.group_size, matrix.mode) == (4, group, mode)
     assert (matrix.packed.dtype, matrix.packed.shape) == (np.uint32, (3, 16))
@@ -98,7 +83,7 @@ def test_four_bit_floats_stay_what_they_are(kind):
 @pytest.mark.parametrize(("kind", "bits"), [("F32", 32), ("F16", 16), ("BF16", 16)])
 def test_dense_forms(kind, bits):
     form = form_of(kind)
-    assert (form.mode, form.bits, form.bits_per_weight, form.exact) == ("dense", bits, bits, True)
+    assert (form.mode, form.bits, form.bits_per_weight) == ("dense", bits, bits)
 
 
 def test_form_of_knows_the_supported_types_alone():
@@ -261,54 +246,8 @@ def test_sign_planes_by_hand(kind, width):
     assert np.array_equal(matrix.biases, -matrix.scales / 2)
 
 
-class TestFits:
-    """Forms that are smaller than exact: how far they may be from the type's own values."""
-
-    @pytest.mark.parametrize(
-        ("kind", "bound"),
-        [  # as a part of the largest weight of the group
-            ("IQ4_NL", 0.0174),
-            ("IQ4_XS", 0.0174),
-            ("IQ3_XXS", 0.0239),
-            ("IQ2_XXS", 0.0206),
-            ("IQ2_XS", 0.109),
-            ("IQ2_S", 0.109),
-            ("IQ1_M", 0.079),
-        ],
-    )
-    def test_errors_are_bounded_for_any_bytes(self, kind, bound):
-        info, raw = random_blocks(kind, 64, 1024, 7)
-        matrix = relayout(info, raw, scale_type="float32", fitted=True)
-        exact = dequantize(info, raw)
-        error = np.abs(weights_of(matrix) - exact).reshape(-1, 32)
-        top = np.abs(exact).reshape(-1, 32).max(axis=1)
-        worst = np.max(error.max(axis=1)[top > 0] / top[top > 0])
-        assert 0.8 * bound <= worst <= bound
-
-    @pytest.mark.parametrize(
-        ("kind", "rise"),
-        [
-            ("IQ4_NL", 0.025),
-            ("IQ3_XXS", 0.01),
-            ("IQ2_XXS", 0.015),
-            ("IQ2_XS", 0.05),
-            ("IQ2_S", 0.05),
-            ("IQ1_M", 0.02),
-        ],
-    )
-    def test_quantization_errors_hardly_rise(self, kind, rise):
-        weights = np.random.default_rng(11).normal(0, 1, (4, 1024))
-        info, raw = quantize_simply(kind, weights)
-        exact = dequantize(info, raw)
-        own = np.sqrt(np.mean((exact - weights) ** 2))
-        assert own < 0.6  # the blocks are sensible
-        fitted = np.sqrt(np.mean((weights_of(relayout(info, raw, fitted=True)) - weights) ** 2))
-        assert fitted <= own * (1 + rise)
-
-
 def test_q6_k_in_8_bits():
     assert form_of("Q6_K", q6k="8bit").bits_per_weight == 9
-    assert not form_of("Q6_K", q6k="8bit").exact
     for values in (None, [0.01, -0.01, 0.0]):
         info, raw = random_blocks("Q6_K", 4, 512, 9, values)
         raw.reshape(-1, 210)[:, 192:196] = [0x80, 0x80, 0, 0]
@@ -328,7 +267,6 @@ def test_q6_k_in_8_bits():
 def test_nothing_is_written_to_the_file_s_bytes(kind):
     info, raw = random_blocks(kind, 2, 256, 0)
     before = raw.copy()
-    for fitted in (False, True):
-        relayout(info, raw, fitted=fitted)
+    relayout(info, raw)
     dequantize(info, raw)
     assert np.array_equal(raw, before)

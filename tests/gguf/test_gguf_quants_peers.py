@@ -48,14 +48,12 @@ def test_tables_are_read_only():
 
 @pytest.mark.parametrize("kind", QUANTIZED)
 def test_blocks_ggml_made(kind):
-    """The same numbers as ggml reads; fitted forms have less than 5 % more quantization error."""
+    """The same numbers as ggml reads, and hardly more quantization error by float16 scales."""
     originals, theirs = recorded("common")["weights"], recorded(kind)["weights"]
     info = info_of(kind, *originals.shape)
     raw = recorded(kind)["blocks"][: len(originals)]
     assert np.array_equal(dequantize(info, raw), theirs)
     if form_of(kind).mode == "affine":
         own = np.sqrt(np.mean((theirs - originals) ** 2.0))
-        for fitted in (False, True):
-            matrix = relayout(info, raw, fitted=fitted)
-            kept = np.sqrt(np.mean((weights_of(matrix) - originals) ** 2.0))
-            assert kept <= own * (1.001 if form_of(kind, fitted=fitted).exact else 1.05)
+        kept = np.sqrt(np.mean((weights_of(relayout(info, raw)) - originals) ** 2.0))
+        assert kept <= own * 1.001

@@ -37,7 +37,6 @@ from tiny_architectures.builder import build
 
 from akunu_py import ConfigError, Engine, UnsupportedArchitectureError
 from akunu_py.cli.main import cli
-from akunu_py.engine import engine as engine_module
 from akunu_py.models import device
 from akunu_py.models.heads import families, wanted_head
 from akunu_py.models.load import LoadOptions, load_model
@@ -46,7 +45,6 @@ from akunu_py.models.memory_check import (
     PlannedModel,
     check_memory,
     memory_parts,
-    settle_forms,
 )
 from akunu_py.models.requirements import requirements
 from akunu_py.values.load_options import KVBits
@@ -280,13 +278,6 @@ def test_the_check_names_the_head_and_counts_it(tmp_path, monkeypatch):
     assert CliRunner().invoke(cli, command).exit_code == 0
     found = CliRunner().invoke(cli, [*command, "--heads", "own"])
     assert "MB for its prediction head" in found.output
-    # An engine asks the check for the forms of weights.
-    asked = []
-    monkeypatch.setattr(
-        engine_module, "settle_forms", lambda models, **_: asked.extend(models) or models
-    )
-    with Engine.load(path, heads="own"):
-        assert [model.heads for model in asked] == ["own"]
 
 
 def test_a_model_is_shown_with_what_its_head_needs(tmp_path, monkeypatch):
@@ -305,10 +296,7 @@ def test_a_model_is_shown_with_what_its_head_needs(tmp_path, monkeypatch):
 
 def test_an_engine_with_a_head_is_loaded_where_none_is_found_yet(tmp_path):
     """What is wrong with the place of a head is said by loading, in the user's words."""
-    alone, headed = write_other_place(tmp_path)
-    for heads in ("own", headed, tmp_path / "nowhere"):
-        models = [PlannedModel(alone, LoadOptions(), heads=heads)]
-        assert settle_forms(models, context=64) == models
+    alone, _ = write_other_place(tmp_path)
     assert requirements(alone, heads="own").head is None
     assert requirements(alone, heads=tmp_path / "nowhere").head is None
     with pytest.raises(ConfigError, match="comes without a prediction head"):

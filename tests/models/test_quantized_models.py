@@ -42,7 +42,7 @@ def test_blocks_of_ggml_give_llama_cpps_logits_and_text(tmp_path, name, weights)
     ids, greedy = golden["ids"].tolist(), golden["greedy"].tolist()
     # Then rounding decides no token.
     assert golden["margins"].min() > 2 * TOLERANCE
-    options = {"weights": weights, "exact_weights": True, "compute_type": "float32"}
+    options = {"weights": weights, "compute_type": "float32"}
     with Engine.load(path, **options) as engine:
         assert np.abs(engine.logits(ids) - golden["logits"]).max() < TOLERANCE
         never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)

@@ -92,9 +92,9 @@ def test_caches_of_families(family, recorded):
     mx.eval(model.parameters())
     figures = ModelFigures(
         architecture=family, parameters=1, dense=True, context=100, file_bytes=1,
-        weights_bytes=1, fitted_bytes=1, number_bytes=4, recommended=Recommended(),
+        weights_bytes=1, number_bytes=4, recommended=Recommended(),
     )  # fmt: skip
-    described = module._count(EmptyModel(build_family(family), figures), None, None, fitted=False)
+    described = module._count(EmptyModel(build_family(family), figures), None, None)
     caches = make_caches(model)
     for token in range(40):
         model(mx.array([[token]]), cache=caches)

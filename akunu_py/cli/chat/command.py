@@ -159,7 +159,7 @@ def chat(  # noqa: PLR0917 - click passes by name
             millions = kept.parameters / 1e6
             size = f"{millions:,.{0 if millions >= 100 else 1}f} million parameters"
             facts = [kept.name, size]
-            facts += [kept.weights_text] if kept.weights == "fitted" or kept.adapter else []
+            facts += [kept.weights_text] if kept.adapter or not kept.exact else []
             facts.append(f"context {engine.context:,}")
             facts += ["prediction head"] if engine.has_head else []
             note(" \u00b7 ".join(facts))

@@ -26,17 +26,14 @@ return, away from float16's subnormal numbers.
 **Zero points.** If the bias is a fixed multiple of the scale, `-zero * scale`, that multiple is
 chosen as a power of two in the stored form where the code has room. Then rounding a scale to
 float16 only changes all weights of a group by the same factor.
-
-**Fitted forms.** See `fitted_blocks`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
-from akunu_py.gguf.quants import fitted_blocks, iq_blocks, simple_blocks
+from akunu_py.gguf.quants import iq_blocks, simple_blocks
 from akunu_py.gguf.quants.simple_blocks import Bytes, Parts
 from akunu_py.values.load_options import Q6KForm
 
@@ -70,8 +67,6 @@ class WeightForm:
     mode: Mode | Literal["dense"] = "affine"
     # Of the layer's input for each code of a weight; empty for one code per weight.
     multipliers: tuple[float, ...] = ()
-    # Whether the weights are the file's with float32 scales, up to float32's rounding.
-    exact: bool = True
 
     @property
     def codes_per_weight(self) -> int:
@@ -100,14 +95,14 @@ class Lattice:
     values: tuple[float, ...] = ()  # Value of each code, in scales; empty for `code - zero`.
     planes: CodePlanes | None = None  # How codes are cut; None if they are stored whole.
 
-    def form(self, *, exact: bool = True) -> WeightForm:
-        """Return the stored form of these codes."""
+    @property
+    def form(self) -> WeightForm:
+        """The stored form of these codes."""
         if self.planes is None:
-            return WeightForm(self.bits, self.group, self.mode, exact=exact)
-        count = len(self.planes.multipliers)
-        return WeightForm(
-            self.bits // count, self.group * count, multipliers=self.planes.multipliers, exact=exact
-        )
+            return WeightForm(self.bits, self.group, self.mode)
+        multipliers = self.planes.multipliers
+        count = len(multipliers)
+        return WeightForm(self.bits // count, self.group * count, multipliers=multipliers)
 
 
 def _halved(
@@ -145,9 +140,9 @@ EXACT = MappingProxyType(
         "IQ4_XS": Lattice(8, 32, iq_blocks.iq4_xs, 128),
         "IQ3_S": Lattice(4, 32, iq_blocks.iq3_s, 7.5),
         "IQ3_XXS": Lattice(6, 32, iq_blocks.iq3_xxs, 32),
-        "IQ2_S": _signed(16, partial(iq_blocks.iq2, iq_blocks.read_iq2_s)),
-        "IQ2_XS": _signed(16, partial(iq_blocks.iq2, iq_blocks.read_iq2_xs)),
-        "IQ2_XXS": _signed(32, partial(iq_blocks.iq2, iq_blocks.read_iq2_xxs)),
+        "IQ2_S": _signed(16, iq_blocks.iq2_s),
+        "IQ2_XS": _signed(16, iq_blocks.iq2_xs),
+        "IQ2_XXS": _signed(32, iq_blocks.iq2_xxs),
         "IQ1_M": _halved(4, iq_blocks.iq1_m, 7.5),
         "IQ1_S": Lattice(2, 32, iq_blocks.iq1_s),
         "MXFP4": Lattice(4, 32, simple_blocks.mxfp4, mode="mxfp4", values=E2M1_VALUES),
@@ -156,44 +151,22 @@ EXACT = MappingProxyType(
 )
 """Type -> its own lattice, which has every weight of a file."""
 
-FITTED = MappingProxyType(
-    {
-        "IQ4_NL": Lattice(6, 32, fitted_blocks.iq4_nl, fitted_blocks.IQ4_ZERO),
-        "IQ4_XS": Lattice(6, 32, fitted_blocks.iq4_xs, fitted_blocks.IQ4_ZERO),
-        "IQ3_XXS": Lattice(4, 32, fitted_blocks.iq3_xxs, 7.5),
-        "IQ2_S": Lattice(4, 32, partial(fitted_blocks.iq2_16, iq_blocks.read_iq2_s), 7.5),
-        "IQ2_XS": Lattice(4, 32, partial(fitted_blocks.iq2_16, iq_blocks.read_iq2_xs), 7.5),
-        "IQ2_XXS": Lattice(3, 32, fitted_blocks.iq2_xxs, 3.5),
-        "IQ1_M": Lattice(4, 32, fitted_blocks.iq1_m, 7.5),
-    }
-)
-"""Type -> a smaller form, used on request."""
-
-_Q6_K_IN_8_BITS = Lattice(8, 32, fitted_blocks.q6_k, 128)
+_Q6_K_IN_8_BITS = Lattice(8, 32, simple_blocks.q6_k_in_8_bits, 128)
 
 SUPPORTED_TYPES = (*DENSE, *EXACT)
 """Names of the GGML types weights may have."""
 
 
-def lattice_of(name: str, *, fitted: bool, q6k: Q6KForm) -> Lattice:
+def lattice_of(name: str, q6k: Q6KForm) -> Lattice:
     """Return the lattice of a type; KeyError for a dense or unknown one."""
-    if name == "Q6_K" and q6k == "8bit":
-        return _Q6_K_IN_8_BITS
-    return (FITTED.get(name) if fitted else None) or EXACT[name]
+    return _Q6_K_IN_8_BITS if name == "Q6_K" and q6k == "8bit" else EXACT[name]
 
 
-def form_of(block_type_name: str, *, fitted: bool = False, q6k: Q6KForm = "planes") -> WeightForm:
-    """Return the form in which `relayout` puts the weights of a type.
+def form_of(block_type_name: str, q6k: Q6KForm = "planes") -> WeightForm:
+    """Return the form in which `relayout` puts the weights of a type, such as "Q4_K".
 
-    Args:
-        block_type_name: such as "Q4_K".
-        fitted: as for `relayout`.
-        q6k: as for `relayout`.
-
-    Raises KeyError for a type that is not one of SUPPORTED_TYPES.
-
+    `q6k` is as for `relayout`. Raises KeyError for a type that is not one of SUPPORTED_TYPES.
     """
     if block_type_name in DENSE:
         return WeightForm(DENSE[block_type_name], 0, "dense")
-    lattice = lattice_of(block_type_name, fitted=fitted, q6k=q6k)
-    return lattice.form(exact=lattice is EXACT[block_type_name])
+    return lattice_of(block_type_name, q6k).form

@@ -11,7 +11,6 @@ each magnitude, in 2 or 3 bits of a little-endian bit stream.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,7 +74,7 @@ def sign_bytes() -> NDArray[np.uint8]:
 
 Words = NDArray[np.uint64]
 
-ONES = np.uint64(0x0101010101010101)  # 1 in each of a unit's 8 codes
+_EIGHT_ONES = 0x0101010101010101  # 1 in each of a unit's 8 codes
 
 
 @cache
@@ -135,83 +134,56 @@ def _nibbles(packed: Bytes) -> Bytes:
     return both.reshape(len(packed), -1)
 
 
-def read_iq2_xxs(blocks: Bytes) -> Units:
-    """Read 8 bytes for 32 weights: four indices, four sign indices of 7 bits and a scale of 4."""
-    pairs = field(blocks, 2, 66).reshape(-1, 8, 8)
-    index = np.ascontiguousarray(pairs[..., :4]).reshape(-1, 32)
-    words = np.ascontiguousarray(pairs[..., 4:]).view("<u4")[..., 0]
-    steps = (words >> np.uint32(28)).astype(np.uint8)
-    return Units("IQ2_XXS", index, _packed_signs(words), half(blocks, 0), steps)
-
-
-def read_iq2_xs(blocks: Bytes) -> Units:
-    """Read words of an index of 9 bits and a sign index of 7; then nibbles of scales for 16."""
-    words = field(blocks, 2, 66, "<u2")
-    signs = sign_bytes()[words >> np.uint16(9)]
-    steps = _nibbles(field(blocks, 66, 74))
-    return Units("IQ2_XS", words & np.uint16(511), signs, half(blocks, 0), steps)
-
-
-def read_iq2_s(blocks: Bytes) -> Units:
-    """Read low bytes of indices, signs, two upper bits of each index, a nibble of scale for 16."""
-    upper = field(blocks, 66, 74)[..., None] >> np.array([0, 2, 4, 6], np.uint8) & np.uint8(3)
-    index = upper.reshape(-1, 32).astype(np.uint16) << np.uint16(8) | field(blocks, 2, 34)
-    steps = _nibbles(field(blocks, 74, 82))
-    return Units("IQ2_S", index, field(blocks, 34, 66), half(blocks, 0), steps)
-
-
-def read_iq3_xxs(blocks: Bytes) -> Units:
-    """Read indices; then for 32 weights four sign indices of 7 bits and a scale of 4."""
-    words = field(blocks, 66, 98, "<u4")
-    steps = (words >> np.uint32(28)).astype(np.uint8)
-    return Units("IQ3_XXS", field(blocks, 2, 66), _packed_signs(words), half(blocks, 0), steps)
-
-
-def read_iq1_m(blocks: Bytes) -> Units:
-    """Read low bytes of indices, nibbles of three upper bits and a sign, scales with d in pieces.
-
-    `signs` is 1 where all weights of a unit are shifted by -1/8, 0 where by +1/8.
-    """
-    nibbles = _nibbles(field(blocks, 32, 48))
-    index = (nibbles & np.uint8(7)).astype(np.uint16) << np.uint16(8) | field(blocks, 0, 32)
-    words = field(blocks, 48, 56, "<u2")
-    pieces = words & np.uint16(0xF000)
-    pieces >>= np.array([12, 8, 4, 0], np.uint16)
-    d = np.bitwise_or.reduce(pieces, axis=1, keepdims=True).view("<f2").astype(np.float32)
-    steps = words[..., None] >> np.array([0, 3, 6, 9], np.uint16) & np.uint16(7)
-    return Units("IQ1_S", index, nibbles >> np.uint8(3), d, steps.reshape(-1, 16).astype(np.uint8))
-
-
-def iq2_scales(units: Units) -> Floats:
-    """Return the scales of IQ2's magnitudes: d * (1/2 + step) / 4."""
-    scales: Floats = (units.steps + np.float32(0.5)) * (units.d * np.float32(0.25))
-    return scales
-
-
-def iq3_xxs_scales(units: Units) -> Floats:
-    """Return the scales of IQ3_XXS's magnitudes: d * (1/2 + step) / 2."""
-    scales: Floats = (units.steps + np.float32(0.5)) * (units.d * np.float32(0.5))
-    return scales
-
-
 IQ2_VALUES = tuple(
     17.5 * (code >> 2 & 2) + 16.5 * (code >> 1 & 2) + 9 * (code & 2) - 43 for code in range(16)
 )
 """Values of IQ2's codes, in scales: sums of +-17.5, +-16.5 and +-9 by their upper bits."""
 
 
-def iq2(read: Callable[[Bytes], Units], blocks: Bytes, codes: Bytes) -> Parts:
-    """Decode w = scale * (+-8, 25 or 43), with codes of IQ2_VALUES; the opposite is 14 - code."""
-    units = read(blocks)
+def _iq2(units: Units, codes: Bytes) -> Parts:
+    """Decode w = d * (1/2 + step) / 4 * (+-8, 25 or 43), with codes of IQ2_VALUES.
+
+    The opposite of a code is 14 - code.
+    """
     units.write(units.codes(*map(IQ2_VALUES.index, IQ2_MAGNITUDES)), 7, codes)
-    return iq2_scales(units), None
+    return (units.steps + np.float32(0.5)) * (units.d * np.float32(0.25)), None
+
+
+def iq2_xxs(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode 8 bytes for 32 weights: four indices, four sign indices of 7 bits, a scale of 4."""
+    pairs = field(blocks, 2, 66).reshape(-1, 8, 8)
+    index = np.ascontiguousarray(pairs[..., :4]).reshape(-1, 32)
+    words = np.ascontiguousarray(pairs[..., 4:]).view("<u4")[..., 0]
+    steps = (words >> np.uint32(28)).astype(np.uint8)
+    return _iq2(Units("IQ2_XXS", index, _packed_signs(words), half(blocks, 0), steps), codes)
+
+
+def iq2_xs(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode words of an index of 9 bits and a sign index of 7; then nibbles of scales for 16."""
+    words = field(blocks, 2, 66, "<u2")
+    signs = sign_bytes()[words >> np.uint16(9)]
+    steps = _nibbles(field(blocks, 66, 74))
+    return _iq2(Units("IQ2_XS", words & np.uint16(511), signs, half(blocks, 0), steps), codes)
+
+
+def iq2_s(blocks: Bytes, codes: Bytes) -> Parts:
+    """Decode low bytes of indices, signs, upper bits of each index, a nibble of scale for 16."""
+    upper = field(blocks, 66, 74)[..., None] >> np.array([0, 2, 4, 6], np.uint8) & np.uint8(3)
+    index = upper.reshape(-1, 32).astype(np.uint16) << np.uint16(8) | field(blocks, 2, 34)
+    steps = _nibbles(field(blocks, 74, 82))
+    return _iq2(Units("IQ2_S", index, field(blocks, 34, 66), half(blocks, 0), steps), codes)
 
 
 def iq3_xxs(blocks: Bytes, codes: Bytes) -> Parts:
-    """Decode w = scale * (+-4 to 62), all of them even: the code is half of that, and 32."""
-    units = read_iq3_xxs(blocks)
+    """Decode w = d * (1/2 + step) * (+-4 to 62) / 2, all of them even: the code is half, and 32.
+
+    Behind the indices are, for 32 weights, four sign indices of 7 bits and a scale of 4.
+    """
+    words = field(blocks, 66, 98, "<u4")
+    steps = (words >> np.uint32(28)).astype(np.uint8)
+    units = Units("IQ3_XXS", field(blocks, 2, 66), _packed_signs(words), half(blocks, 0), steps)
     units.write(units.codes(*(32 + value // 2 for value in IQ3_XXS_MAGNITUDES)), 32, codes)
-    return iq3_xxs_scales(units) * 2, None
+    return (units.steps + np.float32(0.5)) * units.d, None
 
 
 def iq3_s(blocks: Bytes, codes: Bytes) -> Parts:
@@ -239,42 +211,45 @@ def iq1_s(blocks: Bytes, codes: Bytes) -> Parts:
 def iq1_m(blocks: Bytes, codes: Bytes) -> Parts:
     """Decode w = d * (2 * step + 1) / 8 * (odd numbers from -9 to 9); the code is (odd + 15) / 2.
 
-    7.5, the zero point, is 1.5 * 5: in bit planes of 2 bits the bias is -1.5 times the scale.
+    A block has low bytes of indices, nibbles of three upper bits and a sign, 1 where all weights of
+    a unit are shifted by -1/8 and 0 where by +1/8, and scales with d in pieces. 7.5, the zero
+    point, is 1.5 * 5: in bit planes of 2 bits the bias is -1.5 times the scale.
     """
-    units = read_iq1_m(blocks)
-    codes.view("<u8")[:] = units.codes(4, 8, 12) - units.signs * ONES
-    return (2 * units.steps + 1) * (units.d * np.float32(0.25)), None
+    nibbles = _nibbles(field(blocks, 32, 48))
+    index = (nibbles & np.uint8(7)).astype(np.uint16) << np.uint16(8) | field(blocks, 0, 32)
+    words = field(blocks, 48, 56, "<u2")
+    pieces = words & np.uint16(0xF000)
+    pieces >>= np.array([12, 8, 4, 0], np.uint16)
+    d = np.bitwise_or.reduce(pieces, axis=1, keepdims=True).view("<f2").astype(np.float32)
+    steps = words[..., None] >> np.array([0, 3, 6, 9], np.uint16) & np.uint16(7)
+    words = _patterns("IQ1_S", (4, 8, 12))[index]
+    codes.view("<u8")[:] = words - (nibbles >> np.uint8(3)) * np.uint64(_EIGHT_ONES)
+    return (2 * steps.reshape(-1, 16).astype(np.uint8) + 1) * (d * np.float32(0.25)), None
 
 
-def spread_iq4(packed: Bytes, of_value: tuple[int, ...], codes: Bytes) -> None:
+_IQ4_PAIRS = np.array([value + 128 for value in IQ4_VALUES], np.uint16)
+_IQ4_PAIRS = (_IQ4_PAIRS[:, None] << np.uint16(8) | _IQ4_PAIRS).reshape(-1)
+"""The codes of a byte's two nibbles, the low one's in the low byte."""
+
+
+def _write_iq4(packed: Bytes, codes: Bytes) -> None:
     """Write codes [n, k * 32] of bytes [n, k * 16]: in each 16 the low nibbles come first."""
-    table = np.array(of_value, np.uint16)
-    both = (table[:, None] << np.uint16(8) | table).reshape(-1)  # of a byte's two nibbles
-    words = both[packed].reshape(-1, 16)
+    words = _IQ4_PAIRS[packed].reshape(-1, 16)
     strips = codes.reshape(-1, 2, 16)
     np.copyto(strips[:, 0], words, casting="unsafe")
     words >>= np.uint16(8)
     np.copyto(strips[:, 1], words, casting="unsafe")
 
 
-def iq4_xs_scales(blocks: Bytes) -> Floats:
-    """Return d * (step - 32), a step's low nibbles in 4 bytes, upper two bits in a word."""
-    upper = field(blocks, 2, 4, "<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
-    steps = _nibbles(field(blocks, 4, 8)) | upper.astype(np.uint8) << np.uint8(4)
-    scales: Floats = (steps.view(np.int8) - np.int8(32)) * half(blocks, 0)
-    return scales
-
-
-_IQ4_CODES = tuple(value + 128 for value in IQ4_VALUES)
-
-
 def iq4_nl(blocks: Bytes, codes: Bytes) -> Parts:
     """Decode w = d * value."""
-    spread_iq4(field(blocks, 2, 18), _IQ4_CODES, codes)
+    _write_iq4(field(blocks, 2, 18), codes)
     return half(blocks, 0), None
 
 
 def iq4_xs(blocks: Bytes, codes: Bytes) -> Parts:
-    """Decode w = d * (step - 32) * value."""
-    spread_iq4(field(blocks, 8, 136), _IQ4_CODES, codes)
-    return iq4_xs_scales(blocks), None
+    """Decode w = d * (step - 32) * value, a step's low nibbles in 4 bytes, upper bits in a word."""
+    _write_iq4(field(blocks, 8, 136), codes)
+    upper = field(blocks, 2, 4, "<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
+    steps = _nibbles(field(blocks, 4, 8)) | upper.astype(np.uint8) << np.uint8(4)
+    return (steps.view(np.int8) - np.int8(32)) * half(blocks, 0), None

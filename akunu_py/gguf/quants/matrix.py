@@ -156,7 +156,7 @@ class _Relayout:
         self.info = info
         self.raw = raw
         self.lattice = lattice
-        self.form: WeightForm = lattice.form()
+        self.form: WeightForm = lattice.form
         stored = info.cols * self.form.codes_per_weight
         groups = stored // self.form.group_size
         affine = lattice.mode == "affine"
@@ -230,7 +230,6 @@ def relayout(
     raw: NDArray[np.uint8],
     *,
     scale_type: Literal["float16", "float32"] = "float16",
-    fitted: bool = False,
     q6k: Q6KForm = "planes",
     memory: scratch.ResultMemory | None = None,
 ) -> QuantizedMatrix | NDArray[Any]:
@@ -240,8 +239,6 @@ def relayout(
         info: of the tensor, or of a selection of its rows.
         raw: its bytes, uint8 [rows, row_bytes], as `GGUFFile.tensor_bytes` returns them.
         scale_type: type of scales and biases; float32 is used where float16 would overflow.
-        fitted: whether types get a smaller, fitted form if they have one, with weights close to the
-            file's. With float32 scales other forms have exactly the file's weights.
         q6k: Q6_K as bit planes (exact, 8 bits per weight) or requantized to 8 bits (9 bits per
             weight, one matrix product of the usual shape).
         memory: where to write a QuantizedMatrix, by default new memory.
@@ -253,7 +250,7 @@ def relayout(
     if info.type.name not in EXACT:
         return dense(info, raw)
     _check_shape(info, raw)
-    lattice = lattice_of(info.type.name, fitted=fitted, q6k=q6k)
+    lattice = lattice_of(info.type.name, q6k)
     layout = _Relayout(info, raw, lattice, scale_type, memory)
     if not layout.run():
         # Products of a float16 and small integers are far within float32.

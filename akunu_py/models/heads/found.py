@@ -55,28 +55,22 @@ class GGUFHead:
         """Return the head without weights."""
         return self.head
 
-    def sizes(self, number_bytes: int, *, dense: bool, fitted: bool) -> tuple[int, int]:
-        """Return the bytes of its weights in memory, as they will be, and in fitted forms.
+    def size(self, number_bytes: int, *, dense: bool) -> int:
+        """Return the bytes of its weights in memory.
 
-        A number of its target has `number_bytes`, and the weights are `dense` or `fitted`.
+        A number of its target has `number_bytes`, and the weights are `dense` or not.
         """
         tensors = self._tensors()
-        exact, smaller = (
-            forms_of(tensors, number_bytes, dense=dense, fitted=small) for small in (fitted, True)
-        )
-        more = 0
-        if not (dense or self._is_quantized()):
+        if dense or self._is_quantized():
+            forms = forms_of(tensors, number_bytes, dense=dense)
+            size = bytes_in_forms(tensors, forms, number_bytes)
+        else:
             _quantize(self.head)
-            # The tensors, less what the head's matrices take less than they.
-            more = _bytes_of(self.head, number_bytes) - bytes_in_forms(tensors, exact, number_bytes)
+            size = _bytes_of(self.head, number_bytes)
         if (ids := self.file.tensors.get(OFFSETS)) is not None:
-            more += 4 * ids.shape[-1] + _bytes_taken(
-                self.head, self.target, ids.shape[-1], number_bytes
-            )
-        return (
-            bytes_in_forms(tensors, exact, number_bytes) + more,
-            bytes_in_forms(tensors, smaller, number_bytes) + more,
-        )
+            size += 4 * ids.shape[-1]
+            size += _bytes_taken(self.head, self.target, ids.shape[-1], number_bytes)
+        return size
 
     def _tensors(self) -> list[TensorInfo]:
         """Return the tensors of its weights."""
@@ -86,10 +80,10 @@ class GGUFHead:
     def _is_quantized(self) -> bool:
         return any(tensor.type.name not in DENSE for tensor in self._tensors())
 
-    def load(self, *, dense: bool, fitted: bool) -> Head:
-        """Return the head with its weights, which are `dense` or `fitted` as the target's."""
+    def load(self, *, dense: bool) -> Head:
+        """Return the head with its weights, which are `dense` as the target's or not."""
         head, target, ids = self.head, self.target, self._ids()
-        reader = WeightReader(self.file, _number_of(target), dense, fitted)
+        reader = WeightReader(self.file, _number_of(target), dense)
         set_rotary(head, self.plan, reader, None)
         finish(fill_model(head, self.plan, reader))
         quantizes = not (dense or self._is_quantized())
@@ -123,7 +117,7 @@ class SafetensorsHead:
     def make(self) -> Head:
         return self.kind.make(self.stored, self.target, self.architecture)
 
-    def sizes(self, number_bytes: int, *, dense: bool, fitted: bool) -> tuple[int, int]:  # noqa: ARG002
+    def size(self, number_bytes: int, *, dense: bool) -> int:
         head, guessed = self.make(), self.stored.num_guessed
         taken, quantizes = 0, not (dense or self.stored.is_quantized)
         if quantizes:
@@ -131,14 +125,12 @@ class SafetensorsHead:
         if guessed is not None:
             taken = _bytes_taken(head, self.target, guessed, number_bytes)
         if _is_expanded(dense, number_bytes):
-            size = number_bytes * num_parameters(head)
-        elif quantizes:
-            size = _bytes_of(head, number_bytes)
-        else:
-            size = self.stored.num_bytes(number_bytes) + taken
-        return size, size
+            return number_bytes * num_parameters(head)
+        if quantizes:
+            return _bytes_of(head, number_bytes)
+        return self.stored.num_bytes(number_bytes) + taken
 
-    def load(self, *, dense: bool, fitted: bool) -> Head:  # noqa: ARG002
+    def load(self, *, dense: bool) -> Head:
         stored, target, head, ids = self.stored, self.target, self.make(), None
         number = _number_of(target)
         with from_library(stored.place, "prediction head"):
@@ -315,9 +307,6 @@ class HeadNeeds:
     only their numbers show that they are copies. Rows that a head takes of the output head of a
     GGUF file count as dense."""
 
-    fitted_bytes: int
-    """The same if types with a smaller, fitted form get it."""
-
     caches: tuple[CacheNeeds, ...]
     """One entry for each cache that holds rows; an assistant has none."""
 
@@ -336,19 +325,18 @@ def head_needs(
     number_bytes: int,
     *,
     dense: bool,
-    fitted: bool,
 ) -> HeadNeeds | None:
     """Return the needs of the head at a place; None where there is none, which loading explains.
 
     `place` may be the target's own file or folder. The target, whose weights are not read, computes
-    in numbers of `number_bytes`; whether they are `dense` or `fitted` holds for the head as well.
-    Raises as `load_head` does, except for damaged weights.
+    in numbers of `number_bytes`; whether they are `dense` holds for the head as well. Raises as
+    `load_head` does, except for damaged weights.
     """
     with explain_errors(place), find_head(place, target, architecture) as found:
         if found is None:
             return None
-        sizes = found.sizes(number_bytes, dense=dense, fitted=fitted)
-        return HeadNeeds(*sizes, _caches_of(found.make()), number_bytes)
+        size = found.size(number_bytes, dense=dense)
+        return HeadNeeds(size, _caches_of(found.make()), number_bytes)
 
 
 def _caches_of(head: Head) -> tuple[CacheNeeds, ...]:

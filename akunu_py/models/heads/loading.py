@@ -38,7 +38,7 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
     with explain_errors(place), find_head(place, target, loaded.description.architecture) as found:
         if found is not None:
             _check_one_machine(loaded)
-            head = found.load(dense=weights == "dense", fitted=weights == "fitted")
+            head = found.load(dense=weights == "dense")
     if head is None and source is not None:
         raise ConfigError(
             f"{place} has no prediction head for this model; give a file or folder that has one"

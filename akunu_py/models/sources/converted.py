@@ -76,7 +76,7 @@ class ConvertedSource(FolderSource):
         plan, description = self._read()
         with self._errors():
             model = self._stored_model(plan, description)
-            fitted_types = tuple(map(str, description["fitted_types"]))
+            exact = not description["fitted_types"]
             change = description["factors_change_at"]
             change = None if change is None else int(change)
         _check_context(change, plan.context_length, context)
@@ -97,7 +97,7 @@ class ConvertedSource(FolderSource):
         found = ModelDescription.of(
             self.path,
             dense=dense,
-            fitted_types=fitted_types,
+            exact=exact,
             architecture=plan.architecture,
             parameters=parameters,
             context=plan.context_length,
@@ -173,7 +173,6 @@ class ConvertedSource(FolderSource):
             context=plan.context_length,
             file_bytes=self.file_bytes,
             weights_bytes=size,
-            fitted_bytes=size,
             number_bytes=number_bytes,
             recommended=recommended,
         )

@@ -10,7 +10,6 @@ from mlx_lm.models.switch_layers import SwitchLinear
 from akunu_py.gguf.architectures import read_plan
 from akunu_py.gguf.header import MetadataValue
 from akunu_py.gguf.plan import ModelPlan
-from akunu_py.gguf.quants.forms import FITTED, SUPPORTED_TYPES, form_of
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters, wants_dense
@@ -63,10 +62,7 @@ class GGUFSource(ModelSource):
             used = {name for placement in plan.placements for name in placement.tensors}
             tensors = [file.tensors[name] for name in used]
             parameters, file_bytes = file.num_weights, file.nbytes
-        forms, fitted_forms = (
-            forms_of(tensors, number_bytes, dense=dense, fitted=fitted, q6k=options.q6k)
-            for fitted in (options.fitted, True)
-        )
+        forms = forms_of(tensors, number_bytes, dense=dense, q6k=options.q6k)
         figures = ModelFigures(
             architecture=plan.architecture,
             parameters=parameters,
@@ -74,7 +70,6 @@ class GGUFSource(ModelSource):
             context=plan.context_length,
             file_bytes=file_bytes,
             weights_bytes=bytes_in_forms(tensors, forms, number_bytes),
-            fitted_bytes=bytes_in_forms(tensors, fitted_forms, number_bytes),
             number_bytes=number_bytes,
             recommended=recommended_in_gguf(file.metadata),
         )
@@ -101,11 +96,6 @@ class GGUFSource(ModelSource):
             plan = read_plan(file.metadata, file.tensors)
             return plan, {name: info.shape for name, info in file.tensors.items()}
 
-    def has_fitted_forms(self, options: LoadOptions) -> bool:
-        with GGUFFile.open(self.path) as file:
-            fitted = any(info.type.name in FITTED for info in file.tensors.values())
-            return fitted and not wants_dense(options, file.num_weights)
-
 
 def _text(value: MetadataValue | None) -> str | None:
     return value if isinstance(value, str) else None
@@ -130,7 +120,7 @@ def _load(
         description = ModelDescription.of(
             file.path,
             dense=dense,
-            fitted_types=() if dense else fitted_types_of(file, options),
+            exact=dense or is_exact(file, options),
             architecture=plan.architecture,
             parameters=file.num_weights,
             context=plan.context_length,
@@ -141,16 +131,10 @@ def _load(
     return LoadedModel(model, tokenizer, description)
 
 
-def fitted_types_of(file: GGUFFile, options: LoadOptions) -> tuple[str, ...]:
-    """Return the types of a file whose quantized weights would get an inexact form."""
-    names = {info.type.name for info in file.tensors.values()} & set(SUPPORTED_TYPES)
-    return tuple(
-        sorted(
-            name
-            for name in names
-            if not form_of(name, fitted=options.fitted, q6k=options.q6k).exact
-        )
-    )
+def is_exact(file: GGUFFile, options: LoadOptions) -> bool:
+    """Return whether all quantized weights would be the file's."""
+    kinds = {info.type.name for info in file.tensors.values()}
+    return options.q6k == "planes" or "Q6_K" not in kinds
 
 
 def build(
@@ -170,7 +154,7 @@ def build(
     on_gpu = not on_cpu()
     kinds = compute_types(file, plan, options, on_gpu=on_gpu or for_gpu)
     for kind in kinds:
-        reader = WeightReader(file, kind, dense, options.fitted, options.q6k)
+        reader = WeightReader(file, kind, dense, options.q6k)
         model = None
         try:
             model = yield from build_gguf_model(plan, reader, context=context, group=group)

@@ -129,7 +129,6 @@ class MLXFolderSource(FolderSource):
             context=context,
             file_bytes=self.file_bytes,
             weights_bytes=size,
-            fitted_bytes=size,
             number_bytes=number_bytes,
             recommended=recommended_in_folder(self.path),
         )

@@ -41,9 +41,6 @@ class ModelFigures:
     weights_bytes: int
     """Size of its weights in memory."""
 
-    fitted_bytes: int
-    """Size in memory if types with a smaller, fitted form get it."""
-
     number_bytes: int
     """Size of a number in unquantized caches."""
 
@@ -110,10 +107,6 @@ class ModelSource(ABC):
         """Frame calls of the model's class; what files contradict becomes a ModelFormatError."""
         return nullcontext()
 
-    def has_fitted_forms(self, options: LoadOptions) -> bool:  # noqa: ARG002 - for other kinds
-        """Return whether weights that would be quantized have smaller, fitted forms."""
-        return False
-
 
 class FolderSource(ModelSource):
     """A folder with a model."""
@@ -129,7 +122,7 @@ class FolderSource(ModelSource):
 
     def refuse_gguf_options(self, options: LoadOptions) -> None:
         """Raise ConfigError for options that do not apply to a folder, whose forms are fixed."""
-        for name in ("compute_type", "exact_weights", "q6k", "pre_tokenizer"):
+        for name in ("compute_type", "q6k", "pre_tokenizer"):
             if getattr(options, name) != getattr(LoadOptions(), name):
                 raise ConfigError(
                     f"{name} is for GGUF files, and {self.path} is a folder; leave it out, or give "

@@ -119,7 +119,6 @@ def compare(
         bench.progress("replies", "setting up") as progress,
     ):
         bench.fix_threads(threads)
-        arguments["exact_weights"] = engine.options.exact_weights
         result = run_compare(
             engine,
             prompts,

@@ -13,7 +13,7 @@ from akunu_py.api import Command, load_tokenizer, measuring
 if TYPE_CHECKING:
     from akunu_py.api import Engine, Failure, Item, Tokenizer
 
-_OPTIONS_OF_FILES = ("compute_type", "exact_weights", "q6k", "pre_tokenizer", "context")
+_OPTIONS_OF_FILES = ("compute_type", "q6k", "pre_tokenizer", "context")
 _MOST_PROMPT_TOKENS = 1024
 
 

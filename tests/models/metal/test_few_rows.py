@@ -22,13 +22,7 @@ SMALLEST = {"half": 2.0**-11, "bfloat": 2.0**-8, "float": 2.0**-24}
 
 def _forms():
     """Forms that GGUF files have after loading, and those of MLX folders."""
-    ways = [
-        (name, fitted, q6k)
-        for name in EXACT
-        for fitted in (False, True)
-        for q6k in ("planes", "8bit")
-    ]
-    forms = [form_of(name, fitted=fitted, q6k=q6k) for name, fitted, q6k in ways]
+    forms = [form_of(name, q6k) for name in EXACT for q6k in ("planes", "8bit")]
     found = {(form.bits, form.group_size) for form in forms if form.mode == "affine"}
     return sorted(found | {(bits, group) for bits in (4, 5, 6, 8) for group in (32, 64, 128)})
 
