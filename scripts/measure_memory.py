@@ -23,14 +23,13 @@ HEADER = (
 )
 
 
-def measure(path: Path, context: int, kv_bits: int | None, weights: str) -> str:
+def measure(path: Path, context: int, bits: KVBits | None, weights: str) -> str:
     needs = requirements(path, LoadOptions(weights=weights))
-    bits = kv_bits and KVBits(kv_bits)
     mx.clear_cache()
     mx.reset_peak_memory()
     # What is freed goes back at once: otherwise the system counts it as long as nobody wants it.
     mx.set_cache_limit(0)
-    with Engine.load(path, weights=weights, context=context, kv_bits=kv_bits) as engine:
+    with Engine.load(path, weights=weights, context=context, kv_bits=bits) as engine:
         prompt = np.random.default_rng(0).integers(300, size=context - 8).tolist()
         engine.generate(prompt, max_tokens=8, temperature=1.0, seed=0)
         tokens = min(context, needs.context)
@@ -43,9 +42,7 @@ def measure(path: Path, context: int, kv_bits: int | None, weights: str) -> str:
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     figures = [*parts, sum(parts) + PROGRAM_BYTES, peak, resident]
     cells = " | ".join(f"{figure / 1e6:,.0f}" for figure in figures)
-    return (
-        f"| {path.stem} | {context:,} | {kv_bits or 16 * needs.number_bytes // 2} bit | {cells} |"
-    )
+    return f"| {path.stem} | {context:,} | {bits or 16 * needs.number_bytes // 2} bit | {cells} |"
 
 
 def main() -> None:

@@ -34,11 +34,8 @@ VARIANTS = {
     "llama, 4-bit weights": Variant("llama", bits=4),
     "mixtral, 4-bit weights": Variant("mixtral", bits=4),
     "qwen3_next, 8-bit weights": Variant("qwen3_next", bits=8),
-    "llama, 8-bit caches": Variant("llama", kv_bits=KVBits(8), changes=(("head_dim", 32),)),
-    "qwen3, 4-bit caches": Variant("qwen3", kv_bits=KVBits(4), changes=(("head_dim", 32),)),
-    "llama, 8-bit caches from row 21": Variant(
-        "llama", kv_bits=KVBits(8, 21), changes=(("head_dim", 32),)
-    ),
+    "llama, 8-bit caches": Variant("llama", kv_bits=8, changes=(("head_dim", 32),)),
+    "qwen3, 4-bit caches": Variant("qwen3", kv_bits=4, changes=(("head_dim", 32),)),
     "llama, all windows": Variant("llama", sinks=0),
     "llama, windows with sinks": Variant("llama", sinks=4),
     "llama, sliding, with sinks": Variant("llama, sliding", sinks=3),

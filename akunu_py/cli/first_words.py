@@ -111,7 +111,7 @@ FOREIGN_OPTIONS: Mapping[str, str] = {
     "--nowordwrap": "type: akunu config set plain true",
     "--num-ctx": "type --context N",
     "--option": "options have names of their own here, as in --temperature 0.7",
-    "--quantized-kv-start": "type --kv-bits 8 alone, or before the command AKUNU_KV_START=N",
+    "--quantized-kv-start": "akunu quantizes from the first token on: type --kv-bits 8 alone",
     "--think": "type --reasoning show or --reasoning hide",
     "--threads": _LEAVE_OUT_THREADS,
     "--trust-remote-code": "akunu never runs code of a model; leave {} out",

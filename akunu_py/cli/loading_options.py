@@ -64,7 +64,7 @@ def _given_once(context: click.Context, parameter: click.Parameter, value: Any) 
 
 _DECLARED = {declared.name: declared for declared in options_of(EngineOptions)}
 _OF_EVERY_MODEL = (
-    "context", "adapter", "weights", "compute_type", "kv_bits", "kv_start", "reproducible",
+    "context", "adapter", "weights", "compute_type", "kv_bits", "reproducible",
     "q6k", "pre_tokenizer",
 )  # fmt: skip
 _ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {

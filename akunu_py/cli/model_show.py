@@ -22,6 +22,7 @@ from akunu_py.values.load_options import KVBits, LoadOptions
 from akunu_py.values.recommended import Recommended
 
 _USUAL_CONTEXTS = (4096, 32_768)
+_CACHE_BITS: tuple[KVBits | None, ...] = (None, 8, 4)
 
 
 @click.command(cls=Command)
@@ -114,10 +115,10 @@ def describe_model(path: Path, context: int | None, adapter: str | None = None) 
     contexts = sorted({min(size, needs.context) for size in sizes})
     memory = []
     for tokens in contexts:
-        for bits in (None, KVBits(8), KVBits(4)):
+        for bits in _CACHE_BITS:
             if bits is not None and not needs.quantizable:
                 continue
-            whole = f"{8 * needs.number_bytes if bits is None else bits.bits} bit"
+            whole = f"{8 * needs.number_bytes if bits is None else bits} bit"
             total = needs.total_bytes(tokens, kv_bits=bits) + PROGRAM_BYTES
             memory.append(
                 {

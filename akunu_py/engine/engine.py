@@ -158,7 +158,7 @@ class Engine(metaclass=_PublicNames):
         self._memories = Memories(
             loaded,
             open_memory(options.memory, self.tokenizer.token_texts, self._session.vocabulary_size),
-            kv_bits=options.cache_bits,
+            kv_bits=options.kv_bits,
             block_rows=block_rows,
         )
         self.description: ModelDescription = loaded.description
@@ -240,9 +240,9 @@ class Engine(metaclass=_PublicNames):
         engine.reply_room = ReplyRoom(needs, options.context, ranks.available_memory)
         session, model, context = engine._session, options.of_model(), engine.context
         if check:
-            compare_with_one(session, path, model, context=context, kv_bits=options.cache_bits)
+            compare_with_one(session, path, model, context=context, kv_bits=options.kv_bits)
         elif check is None:
-            compare_once(ranks, session, path, model, context=context, kv_bits=options.cache_bits)
+            compare_once(ranks, session, path, model, context=context, kv_bits=options.kv_bits)
         return engine
 
     @classmethod
@@ -518,7 +518,7 @@ class Engine(metaclass=_PublicNames):
                     self._loaded.model,
                     context=self.context,
                     shared=self._session.vocabulary_size,
-                    kv_bits=self.options.cache_bits,
+                    kv_bits=self.options.kv_bits,
                     draft_model=None
                     if draft is None
                     else LentModel(draft.model, context=draft.context, shared=draft.common),
@@ -827,7 +827,7 @@ class Engine(metaclass=_PublicNames):
         return Session(
             self._loaded.model,
             context=context,
-            kv_bits=self.options.cache_bits,
+            kv_bits=self.options.kv_bits,
             reproducible=self.reproducible,
             make_passes=self._loaded.make_passes,
             wired=self.options.wired,

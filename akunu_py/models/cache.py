@@ -16,7 +16,6 @@ from mlx_lm.models.cache import (
 )
 from mlx_lm.models.mla import MultiLinear, QuantizedMultiLinear
 
-from akunu_py.models.late_quantization import LateQuantizedCache
 from akunu_py.models.layers import PlanesMultiLinear
 from akunu_py.models.rollback.caches import with_exact_sinks
 from akunu_py.system.errors import ConfigError
@@ -31,16 +30,15 @@ Cache = Any
 
 
 def make_caches(model: nn.Module, kv_bits: KVBits | None = None) -> list[Cache]:
-    """Return fresh caches for the model, quantized as `kv_bits` says where given.
+    """Return fresh caches for the model, quantized to `kv_bits` where given.
 
     Raises ConfigError where a cache of the model cannot be quantized.
     """
     caches: list[Cache] = [with_exact_sinks(cache) for cache in make_prompt_cache(model)]
     if kv_bits is None:
         return caches
-    bits, start = kv_bits
-    if bits not in (4, 8):
-        raise ConfigError(f"kv_bits is {bits!r}; give 4 or 8")
+    if kv_bits not in (4, 8):
+        raise ConfigError(f"kv_bits is {kv_bits!r}; give 4 or 8")
     kinds = sorted({type(cache).__name__ for cache in caches if type(cache) is not KVCache})
     if kinds:
         raise ConfigError(
@@ -57,9 +55,7 @@ def make_caches(model: nn.Module, kv_bits: KVBits | None = None) -> list[Cache]:
         raise ConfigError(
             "this model's heads are too narrow for a quantized cache; leave kv_bits out"
         )
-    if start == 0:
-        return [QuantizedKVCache(group_size=group_size, bits=bits) for _ in caches]
-    return [LateQuantizedCache(start, group_size=group_size, bits=bits) for _ in caches]
+    return [QuantizedKVCache(group_size=group_size, bits=kv_bits) for _ in caches]
 
 
 def _head_widths_fit(model: nn.Module, group_size: int) -> bool:
@@ -124,16 +120,12 @@ def cached_bytes(
 
     A number takes `number_bytes`, or the bits of `kv_bits` and a share of its group's scale.
     """
-    late = 0 if kv_bits is None else _grown(max(0, tokens - kv_bits.start))
-    early = _grown(tokens if kv_bits is None else min(tokens, kv_bits.start))
+    grown = -(-tokens // _STEP) * _STEP
     # A group has a scale and a bias.
-    packed = 0 if kv_bits is None else kv_bits.bits / 8 + 2 * number_bytes / _QUANTIZED_GROUP
+    of_group = 2 * number_bytes / _QUANTIZED_GROUP
+    size = number_bytes if kv_bits is None else kv_bits / 8 + of_group
     total = 0.0
     for cache in caches:
-        kept = early if cache.window is None else min(early, cache.window)
-        total += cache.per_token * (kept * number_bytes + late * packed) + cache.fixed_bytes
+        kept = grown if cache.window is None else min(grown, cache.window)
+        total += cache.per_token * kept * size + cache.fixed_bytes
     return round(total)
-
-
-def _grown(rows: int) -> int:
-    return -(-rows // _STEP) * _STEP

@@ -57,7 +57,7 @@ def planned_models(
     path: Path, options: EngineOptions, group: PlannedGroup | None = None
 ) -> list[PlannedModel]:
     """Return the models of an engine: the one at `path`, and its draft model."""
-    models = [PlannedModel(path, options.of_model(), options.cache_bits, group, options.heads)]
+    models = [PlannedModel(path, options.of_model(), options.kv_bits, group, options.heads)]
     if options.draft_model is not None:
         draft = Path(options.draft_model)
         # Its cache is never quantized.

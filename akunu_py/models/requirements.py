@@ -159,7 +159,7 @@ def _count(empty: EmptyModel, group: PlannedGroup | None, head: Path | None) -> 
             dense=figures["dense"],
         )  # fmt: skip
     try:
-        make_caches(model, kv_bits=KVBits(8))
+        make_caches(model, kv_bits=8)
         quantizable = True
     except ConfigError:
         quantizable = False

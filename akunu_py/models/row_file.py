@@ -17,7 +17,6 @@ from typing import Any
 import mlx.core as mx
 
 from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.late_quantization import EarlyRows, LateRows, own_rows
 from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.weight_files import read_shapes
 
@@ -25,7 +24,7 @@ _ARRAY = "array"
 _PLACES = frozenset({"offset", "_idx", "start_position"})
 """Fields that count KV entries; other numbers belong to the model and never change."""
 
-_BY_LENGTH = frozenset({"KVCache", "QuantizedKVCache", "EarlyRows", "LateRows"})
+_BY_LENGTH = frozenset({"KVCache", "QuantizedKVCache"})
 """Caches of which a marked place needs nothing but its length."""
 
 _KINDS = _BY_LENGTH | {"RotatingKVCache", "SinkCache", "ChunkedKVCache", "ArraysCache"}
@@ -200,12 +199,10 @@ def _check_numbers(values: Mapping[str, Any], empty: Any, num_tokens: int) -> No
     if keys is not None:
         arrays = [*keys, *values["values"]] if isinstance(keys, list) else [keys, values["values"]]
         first = values.get("start_position", 0)
-        needed = min(own_rows(empty, num_tokens) - first, values.get("max_size", num_tokens))
+        needed = min(num_tokens - first, values.get("max_size", num_tokens))
         held = {array.shape[-2] for array in arrays}
         if len(held) != 1 or min(held) < max(needed, values.get("_idx", 0)):
             raise ValueError("a cache has fewer rows than it counts")
-    elif isinstance(empty, EarlyRows | LateRows) and own_rows(empty, num_tokens):
-        raise ValueError("a cache lacks its rows")
 
 
 def _forms(rows: CachedRows) -> dict[str, _Form]:
@@ -214,10 +211,6 @@ def _forms(rows: CachedRows) -> dict[str, _Form]:
     They are read off a pass over a few tokens, which is not evaluated.
     """
     probe = rows.empty()
-    for leaf in leaves(probe.caches):
-        if isinstance(leaf, EarlyRows | LateRows):
-            # Both parts get KV entries.
-            leaf.start = 1
     probe.feed(mx.zeros((min(_FEW, probe.room),), dtype=mx.int32))
     forms: dict[str, _Form] = {}
     for number, leaf in enumerate(leaves(probe.caches)):

@@ -15,7 +15,6 @@ import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
 
 from akunu_py.models.cached_rows import CachedRows
-from akunu_py.models.late_quantization import span_of
 from akunu_py.models.rollback.caches import by_length, leaves
 
 _ROWS = -2
@@ -26,15 +25,9 @@ _ROWS = -2
 class Piece:
     """Some KV entries of all caches by length; nobody writes into its arrays."""
 
-    begin: int
-    """Place of the first row in the text."""
-
     count: int
-    spans: Sequence[range]
-    """Which KV entries of a text each cache holds."""
-
     arrays: list[Any]
-    """Keys and values of each cache; None for one that holds none of these KV entries."""
+    """Keys and values of each cache."""
 
     @property
     def nbytes(self) -> int:
@@ -47,24 +40,14 @@ class Piece:
 
     def part(self, first: int, end: int) -> "Piece":
         """Return the KV entries between two places of the piece, not copied."""
-        arrays: list[Any] = []
-        for span, held in zip(self.spans, self.arrays, strict=True):
-            bounds = self.begin, self.begin + first, self.begin + end
-            zero, *places = (min(max(place, span.start), span.stop) for place in bounds)
-            rows = slice(*(place - zero for place in places))
-            empty = held is None or rows.start == rows.stop
-            arrays.append(
-                None if empty else tree_map(lambda one, rows=rows: one[..., rows, :], held)
-            )
-        return Piece(self.begin + first, end - first, self.spans, arrays)
+        arrays = tree_map(lambda held: held[..., first:end, :], self.arrays)
+        return Piece(end - first, arrays)
 
     def cut(self, place: int) -> tuple["Piece", "Piece"]:
         """Return the KV entries up to a place, and those from there on, in memory of their own."""
         found = self.part(0, place), self.part(place, self.count)
         for piece in found:
-            piece.arrays = [
-                tree_map(mx.contiguous, held) if held else None for held in piece.arrays
-            ]
+            piece.arrays = tree_map(mx.contiguous, piece.arrays)
             mx.eval(_arrays(piece.arrays))
         return found
 
@@ -89,8 +72,7 @@ def take_apart(rows: CachedRows) -> list[Piece]:
     held = _caches(rows)
     if not held:
         return []
-    arrays = [None if leaf.keys is None else (leaf.keys, leaf.values) for leaf in held]
-    piece = Piece(0, len(rows.tokens), [span_of(leaf) for leaf in held], arrays)
+    piece = Piece(len(rows.tokens), [(leaf.keys, leaf.values) for leaf in held])
     for leaf in held:
         leaf.keys = leaf.values = None
     return [piece]
@@ -100,9 +82,8 @@ def put_together(rows: CachedRows, pieces: Sequence[Piece]) -> None:
     """Fill the caches by length with the KV entries of pieces. A single piece is not copied."""
     held = _caches(rows)
     for place, leaf in enumerate(held):
-        parts = [piece.arrays[place] for piece in pieces if piece.arrays[place]]
         # Array objects of their own: a pass writes through them.
-        leaf.keys, leaf.values = tree_map(_join, *parts) if parts else (None, None)
+        leaf.keys, leaf.values = tree_map(_join, *(piece.arrays[place] for piece in pieces))
     mx.eval(_arrays([(leaf.keys, leaf.values) for leaf in held]))
 
 
@@ -133,4 +114,4 @@ def _join(*parts: mx.array) -> mx.array:
 
 
 def _arrays(tree: Any) -> list[mx.array]:
-    return [array for _, array in tree_flatten(tree) if array is not None]
+    return [array for _, array in tree_flatten(tree)]

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict, get_args
+from typing import Literal, TypedDict, get_args
 
-from akunu_py.system.errors import ConfigError
 from akunu_py.values.option_fields import (
     Count,
     Value,
@@ -15,19 +14,8 @@ from akunu_py.values.option_fields import (
 Weights = Literal["auto", "quantized", "dense"]
 ComputeType = Literal["auto", "float16", "bfloat16", "float32"]
 Q6KForm = Literal["planes", "8bit"]
-
-
-class KVBits(NamedTuple):
-    """How KV caches are quantized."""
-
-    bits: int
-    """Of a number: 4 or 8."""
-
-    start: int = 0
-    """The first row that is quantized; those before it stay in full precision."""
-
-    def __str__(self) -> str:
-        return f"{self.bits} from row {self.start:,}" if self.start else str(self.bits)
+KVBits = Literal[4, 8]
+"""Bits of a number in quantized KV caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,20 +85,12 @@ class EngineOptions(LoadOptions):
         "Limit prompt and reply together to N tokens.",
         metavar="N",
     )
-    kv_bits: int | None = option(
+    kv_bits: KVBits | None = option(
         None,
-        (4, 8),
+        get_args(KVBits),
         "Quantize the KV cache, for long contexts in less memory.",
         metavar="4|8",
         heading="Model",
-    )
-    kv_start: int = option(
-        0,
-        Count(0, "0 or more tokens"),
-        "With kv_bits: keep the first N tokens of the cache in full precision for good, and "
-        "quantize those behind them.",
-        metavar="N",
-        setting=True,
     )
     reproducible: bool = option(
         False,
@@ -163,18 +143,6 @@ class EngineOptions(LoadOptions):
     )
     """See docs/tools.md."""
 
-    @property
-    def cache_bits(self) -> KVBits | None:
-        """How the caches are quantized; None for not at all.
-
-        Raises ConfigError for a start that cannot be.
-        """
-        if self.kv_bits is None:
-            if self.kv_start:
-                raise ConfigError("kv_start says where kv_bits begins; give kv_bits 8 or 4 as well")
-            return None
-        return KVBits(self.kv_bits, self.kv_start)
-
     def of_model(self) -> LoadOptions:
         """Return the options of the model alone."""
         return LoadOptions(
@@ -191,8 +159,7 @@ class EngineKeywords(TypedDict, total=False):
     pre_tokenizer: str | None
     adapter: str | Path | None
     context: int | None
-    kv_bits: int | None
-    kv_start: int
+    kv_bits: KVBits | None
     reproducible: bool
     memory: str | Path | None
     draft_model: str | Path | None

@@ -122,7 +122,7 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
         (["-p", "x", "--draft-temperature", "-1"], "--draft-temperature is -1"),
         (["-p", "x", "--draft-sampling", "both"], "Invalid value for '--draft-sampling'"),
         (["-p", "x", "--context", "1"], "--context is 1"),
-        (["-p", "x", "--kv-start=4"], "config set kv-start 4, or put AKUNU_KV_START=4 before"),
+        (["-p", "x", "--q6k=8bit"], "config set q6k 8bit, or put AKUNU_Q6K=8bit before"),
         (
             ["-p", "x", "--no-stop-loops"],
             "type akunu config set stop-loops false, or put AKUNU_STOP_LOOPS=false",

@@ -14,7 +14,6 @@ from akunu_py.engine.engine import Engine
 from akunu_py.models.memory_check import PROGRAM_BYTES
 from akunu_py.models.requirements import requirements
 from akunu_py.models.weight_files import tensor_class
-from akunu_py.values.load_options import KVBits
 
 GENERATE = ("generate", "--raw", "-p", "hello", "--max-tokens", "2")
 
@@ -48,8 +47,7 @@ def test_show_a_gguf_file(hub_cache, converted):
         (100, "32 bit"), (100, "8 bit"), (100, "4 bit"),
     ]  # fmt: skip
     assert [need["total_bytes"] for need in record["memory"]] == [
-        needs.total_bytes(100, kv_bits=bits) + PROGRAM_BYTES
-        for bits in (None, KVBits(8), KVBits(4))
+        needs.total_bytes(100, kv_bits=bits) + PROGRAM_BYTES for bits in (None, 8, 4)
     ]
     assert all(need["fits"] for need in record["memory"])
     assert record["rollback"] == ["by length"]

@@ -47,7 +47,6 @@ from akunu_py.models.memory_check import (
     memory_parts,
 )
 from akunu_py.models.requirements import requirements
-from akunu_py.values.load_options import KVBits
 
 DENSE = LoadOptions(weights="dense")
 QUANTIZED = LoadOptions(weights="quantized")
@@ -206,9 +205,9 @@ def test_weights_and_cache_of_a_head_are_told_before_it_is_read(tmp_path, case):
     added = {
         bits: requirements(path, heads=heads).cache_bytes(ROWS, kv_bits=bits)
         - requirements(path).cache_bytes(ROWS, kv_bits=bits)
-        for bits in (None, KVBits(8))
+        for bits in (None, 8)
     }
-    assert added[None] == added[KVBits(8)]
+    assert added[None] == added[8]
     before = active()
     loaded = load_model(path, options)
     without = active()

@@ -16,11 +16,10 @@ from akunu_py.models.cache import make_caches
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import Draft, GenerationConfig
 
 
-@pytest.mark.parametrize("bits", [KVBits(4), KVBits(8)])
+@pytest.mark.parametrize("bits", [4, 8])
 def test_quantized_caches_roll_back_too(model, bits):
     wide = tiny(hidden_size=128, head_dim=32)
     session = Session(wide, context=600, kv_bits=bits)
@@ -33,15 +32,15 @@ def test_quantized_caches_roll_back_too(model, bits):
 
 def test_kv_bits_are_refused_where_they_cannot_work(model):
     with pytest.raises(ConfigError, match="4 or 8"):
-        make_caches(model, KVBits(3))
+        make_caches(model, 3)
     with pytest.raises(ConfigError, match="too narrow"):
-        make_caches(model, KVBits(8))  # heads of 16
+        make_caches(model, 8)  # heads of 16
     sliding = tiny(
         head_dim=32, layer_types=["sliding_attention", "full_attention"], sliding_window=8
     )
     for other, kind in ((sliding, "RotatingKVCache"), (build_family("mamba2"), "ArraysCache")):
         with pytest.raises(ConfigError, match=kind):
-            make_caches(other, KVBits(8))
+            make_caches(other, 8)
 
 
 @given(

@@ -14,7 +14,6 @@ from akunu_py.models.traffic import (
     memory_traffic,
     weight_bytes,
 )
-from akunu_py.values.load_options import KVBits
 
 
 def test_the_roofline_by_hand():
@@ -49,7 +48,7 @@ def test_the_default_model(default_model):
     assert weight_bytes(loaded.model) == size_of(loaded.model)
     # 2 heads of 64 numbers, keys and values, float32.
     assert cache_bytes(loaded.model) == (CacheBytes(0.0, 2 * 2 * 64 * 4, None),) * 5
-    halved = sum(part.per_token for part in cache_bytes(loaded.model, kv_bits=KVBits(8)))
+    halved = sum(part.per_token for part in cache_bytes(loaded.model, kv_bits=8))
     # 8 bits a number and two float32 for each 64.
     assert halved == 5 * 2 * 2 * (64 + 8)
 

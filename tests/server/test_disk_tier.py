@@ -34,7 +34,6 @@ from akunu_py.server import disk_tier
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.system.errors import ConfigError
-from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import GenerationConfig
 
 TEXT = "a cat and a dog, a cat and a bird. " * 2
@@ -145,7 +144,7 @@ def test_caches_that_cannot_be_checked_stay_in_memory(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"kv_bits": 8}, {"kv_bits": 8, "kv_start": 5}, {"kv_bits": 8, "kv_start": 500},
+        {"kv_bits": 8},
         {"reproducible": True},
     ],
 )  # fmt: skip
@@ -173,8 +172,8 @@ def test_other_weights_and_settings_have_other_names(engine):
     with toy_engine() as again:
         assert len(names | {finish(session_of(again).digest())}) == 3
     model = build_family("llama, 8-bit caches")
-    late = [Session(model, context=64, kv_bits=KVBits(8, start)) for start in (0, 5, 6)]
-    assert len({finish(one.digest()) for one in late}) == 3
+    quantized = [Session(model, context=64, kv_bits=bits) for bits in (None, 4, 8)]
+    assert len({finish(one.digest()) for one in quantized}) == 3
 
 
 @pytest.mark.parametrize("name", ["llama", "plamo2"])

@@ -13,7 +13,6 @@ from mlx.utils import tree_flatten
 from tiny_families import VOCABULARY
 from toy_engine import family
 
-from akunu_py.models.late_quantization import own_rows
 from akunu_py.models.rollback.caches import by_length, leaves
 from akunu_py.models.row_pieces import together
 from akunu_py.models.session import Session
@@ -22,7 +21,6 @@ from akunu_py.sampling.transforms import TransformChain
 from akunu_py.server import prefix_cache
 from akunu_py.server.disk_tier import DiskTier
 from akunu_py.server.prefix_cache import PrefixCache
-from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import GenerationConfig
 
 LEAD = list(range(10, 40))
@@ -235,10 +233,9 @@ def arrays_of(rows):
     """Keys and values that are in use, of caches by length, in NumPy."""
     held = [leaf for leaf in leaves(rows.caches) if by_length(leaf) and leaf.offset]
     return [
-        np.array(array[..., : own_rows(leaf, leaf.offset), :].astype(mx.float32))
+        np.array(array[..., : leaf.offset, :].astype(mx.float32))
         for leaf in held
         for _, array in tree_flatten((leaf.keys, leaf.values))
-        if array is not None
     ]
 
 
@@ -246,11 +243,7 @@ def bytes_held(cache):
     found = {}
     for entry in entries(cache):
         for piece in entry.pieces:
-            found |= {
-                id(array): array.nbytes
-                for _, array in tree_flatten(piece.arrays)
-                if array is not None
-            }
+            found |= {id(array): array.nbytes for _, array in tree_flatten(piece.arrays)}
     return sum(found.values()) + sum(entry.rows.nbytes for entry in entries(cache))
 
 
@@ -258,9 +251,7 @@ def bytes_held(cache):
     ("name", "kv_bits"),
     [
         ("llama", None),
-        ("llama, 8-bit caches", KVBits(8)),
-        ("llama, 8-bit caches from row 21", KVBits(8, 21)),
-        ("llama, 8-bit caches from row 21", KVBits(8, 710)),
+        ("llama, 8-bit caches", 8),
         ("qwen3_next", None),
         ("llama, sliding", None),
         ("gemma3n", None),

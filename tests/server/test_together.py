@@ -111,16 +111,15 @@ class LostError(AkunuError):
         "gemma3",
         "qwen3_next",
         "deepseek_v3",
-        ("llama, 8-bit caches", 8, 0),
-        ("llama, 8-bit caches", 8, 21),
+        ("llama, 8-bit caches", 8),
     ],
     ids=str,
 )
 def engine(request):
     param = request.param
-    name, bits, start = param if isinstance(param, tuple) else (param, None, 0)
+    name, bits = param if isinstance(param, tuple) else (param, None)
     head = foreign_head(FRAME["hidden_size"], VOCABULARY)
-    with toy_engine(name, context=96, head=head, kv_bits=bits, kv_start=start) as engine:
+    with toy_engine(name, context=96, head=head, kv_bits=bits) as engine:
         assert engine.joined_passes() is not None
         yield engine
 

@@ -19,9 +19,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from akunu_py.models.late_quantization import attend_quantized
 from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
 from akunu_py.models.passes.plan import PassPlan, by_row
+from akunu_py.models.quantized_attention import attend_quantized
 from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
 from akunu_py.system.errors import ModelFormatError
 

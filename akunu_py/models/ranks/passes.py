@@ -21,7 +21,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 from mlx import nn
@@ -188,7 +188,7 @@ class _LeaderPasses(Passes):
         super().__init__(model, kv_bits)
         self._leader = leader
         self._number = leader.new_number()
-        leader.add(RankMessage(MessageKind.NEW, self._number, *(kv_bits or ())))
+        leader.add(RankMessage(MessageKind.NEW, self._number, kv_bits or 0))
         self.rollback = _Announced(self.caches, leader, self._number)
         weakref.finalize(self, leader.add_later, RankMessage(MessageKind.FREE, self._number))
 
@@ -268,7 +268,7 @@ class Follower:
         target = message.target
         match message.kind:
             case MessageKind.NEW:
-                kv_bits = KVBits(message.first, message.second) if message.first else None
+                kv_bits = cast("KVBits | None", message.first or None)
                 self._held[target] = Passes(self._model, kv_bits)
             case MessageKind.FREE:
                 del self._held[target]

@@ -63,7 +63,7 @@ def load_part(link: Link, path: Path, options: EngineOptions) -> LoadedModel:
     """
     given = {
         **dataclasses.asdict(options.of_model()), "context": options.context,
-        "kv_bits": options.cache_bits, "reproducible": options.reproducible,
+        "kv_bits": options.kv_bits, "reproducible": options.reproducible,
     }  # fmt: skip
     agree(
         link,
@@ -85,7 +85,7 @@ def load_part(link: Link, path: Path, options: EngineOptions) -> LoadedModel:
         },
     )
     return dataclasses.replace(
-        loaded, make_passes=passes_on_ranks(link, loaded.model, options.cache_bits)
+        loaded, make_passes=passes_on_ranks(link, loaded.model, options.kv_bits)
     )
 
 

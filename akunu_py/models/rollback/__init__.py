@@ -1,6 +1,6 @@
 """Rolling back caches: the rows of accepted tokens stay, those of rejected ones go.
 
-    parts       KVCache, QuantizedKVCache, parts of a LateQuantizedCache: by length
+    parts       KVCache, QuantizedKVCache: by length
                 ChunkedKVCache: by length, as far back as the front still reaches
                 ArraysCache: replayed within the last pass, restored to earlier states
                 DeepSeek V4.1's LayerCache: restored, and the accepted rows are fed again

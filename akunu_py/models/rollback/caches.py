@@ -13,7 +13,6 @@ from mlx_lm.models.cache import (
     RotatingKVCache,
 )
 
-from akunu_py.models.late_quantization import EarlyRows, LateQuantizedCache, LateRows
 from akunu_py.models.rollback.parts import (
     ByLength,
     CachePart,
@@ -33,8 +32,6 @@ Saved = list[Any]
 _PARTS: dict[type, Callable[[Any], CachePart]] = {
     KVCache: ByLength,
     QuantizedKVCache: ByLength,
-    EarlyRows: ByLength,
-    LateRows: ByLength,
     RotatingKVCache: Rotating,
     SinkCache: Rotating,
     ChunkedKVCache: Chunked,
@@ -45,8 +42,6 @@ _PARTS_OF_ONE_MODEL: dict[tuple[str, str], Callable[[Any], CachePart]] = {
     ("mlx_lm.models.deepseek_v41", "LayerCache"): Restored,
 }
 """By module and name of the class: the module is loaded only for its model."""
-_LISTS = (CacheList, LateQuantizedCache)
-"""Caches that hold others."""
 
 
 class RollbackCaches:
@@ -174,7 +169,7 @@ def alias(cache: Any) -> Any:
     For the known kinds of caches.
     """
     other = copy.copy(cache)
-    if type(cache) in _LISTS:
+    if type(cache) is CacheList:
         other.caches = tuple(alias(part) for part in cache.caches)
     else:
         vars(other).update(references(cache))
@@ -202,7 +197,7 @@ def by_length(leaf: Any) -> bool:
 def leaves(caches: Sequence[Any]) -> Iterator[Any]:
     """Yield all caches that hold rows themselves; lists of caches are replaced by their members."""
     for cache in caches:
-        if type(cache) in _LISTS:
+        if type(cache) is CacheList:
             yield from leaves(cache.caches)
         else:
             yield cache

@@ -20,7 +20,6 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.cache import RotatingKVCache
 
-from akunu_py.models.late_quantization import own_rows
 from akunu_py.system.errors import RollbackError
 
 
@@ -122,15 +121,15 @@ class ByLength(CachePart):
     def copy(self, source: "ByLength", saved: int) -> None:
         """Copy the first `saved` rows."""
         held = source.cache
-        if count := own_rows(held, saved):
+        if saved:
             self.cache.keys, self.cache.values = tree_map(
-                lambda rows: mx.contiguous(rows[..., :count, :]), (held.keys, held.values)
+                lambda rows: mx.contiguous(rows[..., :saved, :]), (held.keys, held.values)
             )
         self.cache.offset = saved
 
     def pack(self) -> None:
         """Drop the room behind the rows."""
-        pack(self.cache, own_rows(self.cache, int(self.cache.offset)))
+        pack(self.cache, int(self.cache.offset))
 
 
 def pack(cache: Any, rows: int) -> None:

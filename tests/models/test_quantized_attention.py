@@ -1,17 +1,15 @@
-"""Caches whose first rows keep full precision: their attention, and how they go back."""
+"""Attention to quantized keys and values."""
 
 from itertools import product
 
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten
 from mlx_lm.models.cache import QuantizedKVCache
 from whole_numbers import as_read
 
 from akunu_py.models.device import has_kernels
-from akunu_py.models.late_quantization import LateQuantizedCache, attend_quantized
-from akunu_py.models.rollback.caches import RollbackCaches
+from akunu_py.models.quantized_attention import attend_quantized
 
 HEADS, SHARED, WIDTH, GROUP = 4, 2, 64, 32
 
@@ -20,12 +18,9 @@ def drawn(heads, rows, seed=0):
     return mx.random.normal((1, heads, rows, WIDTH), key=mx.random.key(seed))
 
 
-def stored(array, start, bits):
+def stored(array, bits):
     """Rows as a cache holds them, in float64."""
-    late = array[:, :, start:]
-    if late.size:
-        late = mx.dequantize(*mx.quantize(late, GROUP, bits), GROUP, bits)
-    return np.array(mx.concatenate([array[:, :, :start], late], axis=2), np.float64)
+    return np.array(mx.dequantize(*mx.quantize(array, GROUP, bits), GROUP, bits), np.float64)
 
 
 def attended(queries, keys, values, scale):
@@ -38,13 +33,12 @@ def attended(queries, keys, values, scale):
     return weights / weights.sum(-1, keepdims=True) @ values
 
 
-@pytest.mark.parametrize("start", [0, 3, 70])
 @pytest.mark.parametrize(
     ("held", "fed"),
     [(0, 2), (4, 1), (0, 5), (66, 4), (66, 9), (0, 72), (110, 90), (71, 1), (69, 66)],
 )
-def test_attention_is_that_over_the_stored_rows(start, held, fed):
-    """Passes before, across and behind the first quantized row, of few rows and of many."""
+def test_attention_is_that_over_the_stored_rows(held, fed):
+    """Passes of few rows and of many."""
     queries, keys, values = (
         # Numbers that products read as they are.
         mx.array(as_read(drawn(HEADS, fed)).astype(np.float32)),
@@ -52,14 +46,13 @@ def test_attention_is_that_over_the_stored_rows(start, held, fed):
         drawn(SHARED, held + fed, 2),
     )
     for bits, masked in product((4, 8), (False, True)):
-        form = {"group_size": GROUP, "bits": bits}
-        cache = LateQuantizedCache(start, **form) if start else QuantizedKVCache(**form)
+        cache = QuantizedKVCache(group_size=GROUP, bits=bits)
         if held:
             cache.update_and_fetch(keys[:, :, :held], values[:, :, :held])
         mask = cache.make_mask(fed, return_array=masked, window_size=None)
         rows = cache.update_and_fetch(keys[:, :, held:], values[:, :, held:])
         found = attend_quantized(queries[...], *rows, cache, scale=0.3, mask=mask)
-        expected = attended(queries, *(stored(part, start, bits) for part in (keys, values)), 0.3)
+        expected = attended(queries, *(stored(part, bits) for part in (keys, values)), 0.3)
         np.testing.assert_allclose(found, expected, atol=5e-6)
 
 
@@ -83,24 +76,3 @@ def test_rows_of_a_long_pass_have_the_bits_of_rows_alone(bits, masked):
         query = queries[:, :, row : row + 1] * 1
         alone = attend_quantized(query, *seen, cache, scale=0.3, mask=None)
         assert np.array_equal(alone[:, :, 0], found[:, :, row])
-
-
-@pytest.mark.parametrize("dropped", [1, 6, 12])
-def test_a_cache_goes_back_over_its_first_quantized_row(dropped):
-    """What stays is what a cache of only these rows holds, number by number, and goes on so."""
-    rows, more = drawn(SHARED, 20), drawn(SHARED, 9, 1)
-    cache, fresh, copied = (LateQuantizedCache(10, group_size=GROUP, bits=8) for _ in range(3))
-    for first, last in ((0, 8), (8, 13), (13, 20)):
-        cache.update_and_fetch(rows[:, :, first:last], rows[:, :, first:last])
-    rollback = RollbackCaches([cache])
-    assert rollback.by_length
-    assert not rollback.can_drop(21)
-    rollback.drop(dropped)
-    RollbackCaches([copied]).copy(rollback, rollback.save())
-    rollback.pack()
-    kept = rows[:, :, : 20 - dropped]
-    fresh.update_and_fetch(kept, kept)
-    held = [one.update_and_fetch(more, more) for one in (cache, fresh, copied)]
-    assert [one.offset for one in (cache, fresh, copied)] == [29 - dropped] * 3
-    for arrays in zip(*(dict(tree_flatten(one)).values() for one in held), strict=True):
-        assert all(mx.array_equal(arrays[1], array) for array in arrays)
