@@ -32,16 +32,16 @@ from akunu_py.gguf.parts.decoder import (
 )
 from akunu_py.gguf.plan import ModelPlan, Placement, RotaryFactors
 from akunu_py.gguf.reader import GGUFFile
+from akunu_py.models.heads.dflash import DFlashHead
 from akunu_py.models.heads.eagle import EagleHead, make_eagle
 from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.heads.head_config import HeadConfig
-from akunu_py.models.heads.stored_dflash import make_dflash, make_dflash2, make_dspark
+from akunu_py.models.heads.stored_dflash import FIRST, SECOND, SPARK, make_dflash
 from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead, TensorPlace
 from akunu_py.system.errors import ModelFormatError
 
 _Head = TypeVar("_Head", bound=CachedHead)
 _Make = Callable[[StoredHead, nn.Module, str], _Head]
-_Plan = Callable[[GGUFFile, nn.Module, str], tuple[_Head, ModelPlan] | None]
 
 _KEYS = {
     "hidden_size": "embedding_length",
@@ -115,9 +115,12 @@ _SPARK = [
     parameter("conf_proj.bias", "confidence_head.proj.bias", required=False),
 ]  # fmt: skip
 
-_OF_SECOND = ("selector_", "blk.0.attn_conv", "blk.0.ffn_conv")
-_OF_SPARK = ("markov_", "conf_proj")
-"""How names of tensors begin that only a DFlash 2 head has, or a DSpark head."""
+_KINDS: Sequence[tuple[str, tuple[str, ...], Sequence[Rule]]] = (
+    (SPARK, ("markov_", "conf_proj"), _SPARK),
+    (SECOND, ("selector_", "blk.0.attn_conv", "blk.0.ffn_conv"), _SECOND),
+    (FIRST, ("",), ()),
+)
+"""Kind in words, beginnings of tensors that only it has, and the rules for these."""
 
 
 def plan_eagle(
@@ -155,25 +158,21 @@ def plan_eagle(
     return head, plan
 
 
-def _planner(
-    kind: str, make: _Make[_Head], rules: Sequence[Rule], marks: tuple[str, ...] = ("",)
-) -> _Plan[_Head]:
-    """Return a function like `plan_eagle` for heads that guess blocks, known by `marks`."""
-
-    def plan(
-        file: GGUFFile, target: nn.Module, architecture: str
-    ) -> tuple[_Head, ModelPlan] | None:
-        if not _is_of(file, DFLASH, marks):
-            return None
-        return _planned(_Metadata(file, kind), target, architecture, make, [*_BLOCK, *rules])
-
-    return plan
+def plan_dflash(
+    file: GGUFFile, target: nn.Module, architecture: str
+) -> tuple[DFlashHead, ModelPlan] | None:
+    """Return the head that guesses blocks in an open file; else as `plan_eagle`."""
+    if not _is_of(file, DFLASH):
+        return None
+    kind, _, rules = next(
+        row for row in _KINDS if any(name.startswith(row[1]) for name in file.tensors)
+    )
+    config = _Metadata(file, kind)
+    return _planned(config, target, architecture, make_dflash, [*_BLOCK, *rules])
 
 
-def _is_of(file: GGUFFile, architecture: str, marks: tuple[str, ...] = ("",)) -> bool:
-    """Return whether a file is of an architecture, with tensors whose names begin with a mark."""
-    own = file.metadata.get("general.architecture")
-    return own == architecture and any(name.startswith(marks) for name in file.tensors)
+def _is_of(file: GGUFFile, architecture: str) -> bool:
+    return bool(file.tensors) and file.metadata.get("general.architecture") == architecture
 
 
 def _planned(
@@ -293,8 +292,3 @@ class _FileHead(StoredHead):
 
     def config(self, path: Path, kind: str) -> HeadConfig:  # noqa: ARG002 - it has one file
         return self._config
-
-
-plan_dflash = _planner("a DFlash", make_dflash, ())
-plan_dflash2 = _planner("a DFlash 2", make_dflash2, _SECOND, _OF_SECOND)
-plan_dspark = _planner("a DSpark", make_dspark, _SPARK, _OF_SPARK)

@@ -18,15 +18,8 @@ from akunu_py.models.heads.assistant import (
 )
 from akunu_py.models.heads.assistant_model import AssistantTokenModel
 from akunu_py.models.heads.dflash import DFlashHead
-from akunu_py.models.heads.dflash2 import DFlash2Head
-from akunu_py.models.heads.dspark import DSparkHead
 from akunu_py.models.heads.eagle import EagleHead, find_eagle, make_eagle
-from akunu_py.models.heads.gguf_drafters import (
-    plan_dflash,
-    plan_dflash2,
-    plan_dspark,
-    plan_eagle,
-)
+from akunu_py.models.heads.gguf_drafters import plan_dflash, plan_eagle
 from akunu_py.models.heads.gguf_head import plan_mtp
 from akunu_py.models.heads.head import CachedHead, PredictionHead
 from akunu_py.models.heads.look_ahead import (
@@ -36,14 +29,7 @@ from akunu_py.models.heads.look_ahead import (
     make_look_ahead,
 )
 from akunu_py.models.heads.parallel import ParallelHead, find_parallel, make_parallel
-from akunu_py.models.heads.stored_dflash import (
-    find_dflash,
-    find_dflash2,
-    find_dspark,
-    make_dflash,
-    make_dflash2,
-    make_dspark,
-)
+from akunu_py.models.heads.stored_dflash import find_dflash, make_dflash
 from akunu_py.models.heads.stored_head import arrange_mtp, find_mtp, make_mtp
 from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.heads.token_model import BlockTokenModel, HeadTokenModel
@@ -90,20 +76,7 @@ KINDS = (
         make=make_eagle,
         plan=plan_eagle,
     ),
-    HeadKind(
-        head=DSparkHead,
-        model=BlockTokenModel,
-        find=find_dspark,
-        make=make_dspark,
-        plan=plan_dspark,
-    ),
-    HeadKind(
-        head=DFlash2Head,
-        model=BlockTokenModel,
-        find=find_dflash2,
-        make=make_dflash2,
-        plan=plan_dflash2,
-    ),
+    # With DFlash 2 and DSpark, whose classes are derived from it.
     HeadKind(
         head=DFlashHead,
         model=BlockTokenModel,

@@ -4,10 +4,10 @@ A kind is known by its tensors. Configs come in three layouts: `dflash_config` (
 SpecForge's), everything at the top (DeepSpec's), and `transformer_layer_config` (speculators').
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
@@ -22,10 +22,11 @@ from akunu_py.models.heads.head_config import HeadConfig
 from akunu_py.models.heads.stored_weights import StoredHead
 from akunu_py.models.library_errors import from_library
 
-_Head = TypeVar("_Head", bound=DFlashHead)
-
 _MARK = "hidden_norm.weight"
 """A parameter that no other head has; beside `fc`, no model either."""
+
+FIRST, SECOND, SPARK = "a DFlash", "a DFlash 2", "a DSpark"
+"""The kinds in words, for messages."""
 
 _SECOND = ("candidate_selector.", "layers.0.attention_conv.", "layers.0.mlp_conv.")
 _SPARK = ("markov_head.", "confidence_head.")
@@ -45,22 +46,12 @@ _OF_DSPARK: Mapping[str, tuple[object, ...]] = {
 
 
 def find_dflash(source: Path, _: nn.Module) -> StoredHead | None:
-    """Return the DFlash head in a file or folder, None where there is none.
+    """Return the DFlash, DFlash 2 or DSpark head in a file or folder, None where there is none.
 
     Raises ModelFormatError for a damaged file.
     """
     stored = StoredHead.of(source, _own_name)
     return stored if {_MARK, "fc.weight"} <= stored.tensors.keys() else None
-
-
-def find_dflash2(source: Path, target: nn.Module) -> StoredHead | None:
-    """Return the DFlash 2 head in a file or folder; else as `find_dflash`."""
-    return _with(_SECOND, find_dflash(source, target))
-
-
-def find_dspark(source: Path, target: nn.Module) -> StoredHead | None:
-    """Return the DSpark head in a file or folder; else as `find_dflash`."""
-    return _with(_SPARK, find_dflash(source, target))
 
 
 def _own_name(name: str) -> str | None:
@@ -69,26 +60,26 @@ def _own_name(name: str) -> str | None:
     return None if name == "t2d" else f"{own}.weight" if own.endswith("_codebook") else own
 
 
-def _with(marks: tuple[str, ...], stored: StoredHead | None) -> StoredHead | None:
-    known = stored is not None and any(name.startswith(marks) for name in stored.tensors)
-    return stored if known else None
-
-
 def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFlashHead:
-    """Return a DFlash head without weights.
+    """Return a head without weights, of the kind that its tensors belong to.
 
     `architecture` names the target in messages. Raises UnsupportedArchitectureError for a target
     or a head that akunu cannot run, ModelFormatError, naming file and value, for a config that is
     missing, damaged or of another model.
     """
-    recipe = _Recipe.of(stored, target, architecture, "a DFlash", {**_OF_DFLASH_2, **_OF_DSPARK})
-    with from_library(recipe.stored.tensors[_MARK].path, "prediction head"):
-        return recipe.with_own_layers(DFlashHead(*recipe.arguments))
+    kind, _, others, make = next(
+        row for row in _KINDS if any(name.startswith(row[1]) for name in stored.tensors)
+    )
+    recipe = _Recipe.of(stored, target, architecture, kind, others)
+    with from_library(stored.tensors[_MARK].path, "prediction head"):
+        return recipe.with_own_layers(make(recipe))
 
 
-def make_dflash2(stored: StoredHead, target: nn.Module, architecture: str) -> DFlash2Head:
-    """Return a DFlash 2 head without weights; else as `make_dflash`."""
-    recipe = _Recipe.of(stored, target, architecture, "a DFlash 2", _OF_DSPARK)
+def _dflash(recipe: "_Recipe") -> DFlashHead:
+    return DFlashHead(*recipe.arguments)
+
+
+def _dflash2(recipe: "_Recipe") -> DFlashHead:
     width, vocabulary = recipe.args.hidden_size, recipe.vocabulary
     taps = recipe.integer("conv_kernel_size", 0, low=0, high=64)
     group = recipe.integer("conv_group_size", 1, high=width) if taps else 1
@@ -99,14 +90,11 @@ def make_dflash2(stored: StoredHead, target: nn.Module, architecture: str) -> DF
         "taps": taps, "group": group, "rank": rank, "vocabulary": vocabulary,
         "candidates": recipe.integer("selector_top_k", high=vocabulary) if rank else 0,
     }  # fmt: skip
-    with from_library(recipe.stored.tensors[_MARK].path, "prediction head"):
-        return recipe.with_own_layers(DFlash2Head(*recipe.arguments, **sizes))
+    return DFlash2Head(*recipe.arguments, **sizes)
 
 
-def make_dspark(stored: StoredHead, target: nn.Module, architecture: str) -> DSparkHead:
-    """Return a DSpark head without weights; else as `make_dflash`."""
-    recipe = _Recipe.of(stored, target, architecture, "a DSpark", _OF_DFLASH_2, last_guesses=True)
-    config, width = recipe.config, recipe.args.hidden_size
+def _dspark(recipe: "_Recipe") -> DFlashHead:
+    stored, config, width = recipe.stored, recipe.config, recipe.args.hidden_size
     rank = recipe.integer(
         "markov_rank", stored.shape(_W1)[-1] if _W1 in stored.tensors else 0, low=0
     )
@@ -122,8 +110,19 @@ def make_dspark(stored: StoredHead, target: nn.Module, architecture: str) -> DSp
         "rank": rank, "markov": form, "confidence": confidence, "vocabulary": recipe.vocabulary,
         "guessed": stored.num_guessed or recipe.vocabulary,
     }  # fmt: skip
-    with from_library(stored.tensors[_MARK].path, "prediction head"):
-        return recipe.with_own_layers(DSparkHead(*recipe.arguments, **sizes))
+    return DSparkHead(*recipe.arguments, **sizes)
+
+
+_Kind = tuple[
+    str, tuple[str, ...], Mapping[str, tuple[object, ...]], Callable[["_Recipe"], DFlashHead]
+]
+
+_KINDS: Sequence[_Kind] = (
+    (SPARK, _SPARK, _OF_DFLASH_2, _dspark),
+    (SECOND, _SECOND, _OF_DSPARK, _dflash2),
+    (FIRST, ("",), {**_OF_DFLASH_2, **_OF_DSPARK}, _dflash),
+)
+"""Kind in words, beginnings of tensors that only it has, what it does not have, and its maker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +145,6 @@ class _Recipe:
         architecture: str,
         kind: str,
         others: Mapping[str, tuple[object, ...]],
-        *,
-        last_guesses: bool = False,
     ) -> "_Recipe":
         """Read the config of a head of a `kind`, which does not have what `others` ask for."""
         path = stored.tensors[_MARK].path
@@ -160,7 +157,7 @@ class _Recipe:
             asked.append("an embedding of the mask token of its own, mask_embedding.pt")
         config.refuse(path, kind, asked)
         # Heads of DeepSpec's guess from the last token's row whatever their kind.
-        of_deepspec = config.value("target_layer_ids") is not None
+        of_deepspec = kind == SPARK or config.value("target_layer_ids") is not None
         of_deepspec |= config.value(_name(config, "projector_type")) == "dspark"
         _, decoder = decoder_of(target)
         vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
@@ -180,9 +177,7 @@ class _Recipe:
             mask=config.integer(_name(config, "mask_token_id"), low=0, high=vocabulary - 1),
             windows=windows,
             causal=causal,
-            last_guesses=config.flag(
-                _name(config, "sample_from_anchor"), default=last_guesses or of_deepspec
-            ),
+            last_guesses=config.flag(_name(config, "sample_from_anchor"), default=of_deepspec),
             bias=config.flag(f"{at}attention_bias"),
             embedding_scale=config.number(_name(config, "input_embedding_scale"), 1, high=1e6),
             multiplier=config.number(_name(config, "output_multiplier"), 1, high=1e6),
@@ -203,7 +198,7 @@ class _Recipe:
     def integer(self, entry: str, default: int | None = None, **limits: int) -> int:
         return self.config.integer(self.name(entry), default, **limits)
 
-    def with_own_layers(self, head: _Head) -> _Head:
+    def with_own_layers(self, head: DFlashHead) -> DFlashHead:
         """Return a head with the embedding and the output head that its file has."""
         width, guessed = self.args.hidden_size, self.stored.num_guessed or self.vocabulary
         if "embed_tokens.weight" in self.stored.tensors:
