@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from akunu_py.system.errors import ConfigError
 
@@ -191,19 +190,22 @@ def delete_files(repository: CachedRepository, names: Collection[str]) -> None:
     folder, to which a damaged snapshot may lead. In the store shared by repositories the library
     decides. Raises ConfigError if deleting fails.
     """
-    entries = _entries(repository)
-    kept = {file.content for name, file in entries if name not in names}
+    from huggingface_hub import scan_cache_dir
+
+    doomed = {file.path for name, file in _entries(repository) if name in names}
     blobs = repository.folder.resolve() / "blobs"
-    doomed = [file for name, file in entries if name in names]
-    contents = {
-        file.content
-        for file in doomed
-        if file.content not in kept and file.content.parent.resolve() == blobs
-    }
     try:
-        if not _delete_by_library(repository.name, {file.path for file in doomed}, contents):
-            for path in [*(file.path for file in doomed), *contents]:
-                path.unlink(missing_ok=True)
+        found = scan_cache_dir(cache_folder())
+        files = [
+            file
+            for entry in found.repos
+            for revision in entry.revisions
+            for file in revision.files
+            if file.file_path in doomed
+        ]
+        strategy = found.delete_files(*files)
+        own = frozenset(blob for blob in strategy.blobs if blob.parent.resolve() == blobs)
+        dataclasses.replace(strategy, blobs=own).execute()
     except OSError as error:
         raise ConfigError(
             f"files of {repository.name} cannot be deleted: {_reason(error)}"
@@ -217,26 +219,6 @@ def delete_contents(path: Path, digests: Collection[str]) -> None:
     if repository is not None:
         found = {name for name, file in _entries(repository) if file.content.name in digests}
         delete_files(repository, found)
-
-
-def _delete_by_library(name: str, paths: Collection[Path], contents: Collection[Path]) -> bool:
-    """Delete through huggingface_hub, which knows its shared store; False for older versions."""
-    from huggingface_hub import scan_cache_dir
-
-    found: Any = scan_cache_dir(cache_folder())
-    if not hasattr(found, "delete_files"):
-        return False
-    files = [
-        file
-        for entry in found.repos
-        if entry.repo_type == "model" and entry.repo_id == name
-        for revision in entry.revisions
-        for file in revision.files
-        if file.file_path in paths
-    ]
-    strategy = found.delete_files(*files)
-    dataclasses.replace(strategy, blobs=frozenset(strategy.blobs) & frozenset(contents)).execute()
-    return True
 
 
 def _entries(repository: CachedRepository) -> list[tuple[str, CachedFile]]:
