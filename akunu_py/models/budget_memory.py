@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -42,7 +43,7 @@ _FORMAT = 1
 _MOST_BYTES = 64 * 1024
 _MOST_ROWS = 256
 _MOST_BUCKETS = 32
-_MOST_COST = 1e4
+_LEAST_COST, _MOST_COST = 1e-4, 1e4
 
 Costs = dict[int, dict[int, float]]
 """Context bucket -> rows of a pass -> cost in plain steps; see `akunu_py.decoding.pass_costs`."""
@@ -80,7 +81,7 @@ class CostFile:
             return self._parse(data)
         except FileNotFoundError:
             return Remembered()
-        except (OSError, RuntimeError, ValueError, ArithmeticError) as error:
+        except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             # RuntimeError: no home folder can be found, or JSON nested too deeply.
             _log.info("the costs of passes are measured anew: %s", error)
             return Remembered()
@@ -104,57 +105,35 @@ class CostFile:
             _log.info("the costs of passes are not remembered: %s", error)
 
     def _parse(self, data: bytes) -> Remembered:
-        """Parse a file's bytes; raises ValueError for anything unexpected."""
+        """Parse a file's bytes; for anything unexpected it raises what `load` catches."""
         if len(data) > _MOST_BYTES:
             raise ValueError(f"{self.path} is larger than {_MOST_BYTES} bytes")
         record = json.loads(data)
-        if not isinstance(record, dict) or record.get("format") != _FORMAT:
-            raise ValueError(f"{self.path} has another format")
-        if record.get("key") != self.key:
+        if record["format"] != _FORMAT or record["key"] != self.key:
             raise ValueError(f"{self.path} belongs to another model, device or version")
         equal = record.get("bit_equal", {})
-        if not isinstance(equal, dict):
-            raise ValueError(f"{self.path} does not say where rows are bit-equal")  # noqa: TRY004
         return Remembered(
-            _costs(record.get("costs"), _MOST_BUCKETS),
-            {_number(rows, _MOST_ROWS): _context(held) for rows, held in equal.items()},
+            _costs(record["costs"], _MOST_BUCKETS),
+            {_within(int(rows), _MOST_ROWS): _within(held) for rows, held in equal.items()},
             _costs(record.get("shared", {}), _MOST_ROWS),
         )
 
 
-def _costs(value: object, most: int) -> Costs:
+def _costs(value: Any, most: int) -> Costs:
     """Read costs by a number up to `most`, and by rows."""
-    if not isinstance(value, dict):
-        raise ValueError("the file has no costs")  # noqa: TRY004 - one kind for all
-    found: Costs = {}
-    for number, by_rows in value.items():
-        if not isinstance(by_rows, dict):
-            raise ValueError("the file has costs that are not by rows")  # noqa: TRY004
-        found[_number(number, most)] = {
-            _number(rows, _MOST_ROWS): _cost(cost) for rows, cost in by_rows.items()
+    return {
+        _within(int(number), most): {
+            _within(int(rows), _MOST_ROWS): _within(cost, _MOST_COST, least=_LEAST_COST)
+            for rows, cost in by_rows.items()
         }
-    return found
+        for number, by_rows in value.items()
+    }
 
 
-def _number(text: str, most: int) -> int:
-    # Python reads digits of any script, and is slow with thousands of them.
-    if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= most):
-        raise ValueError(f"{text[:20]!r} is not a number up to {most}")
-    return int(text)
-
-
-def _context(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{str(value)[:20]!r} is not a number of tokens")
-    return value
-
-
-def _cost(value: object) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    cost = float(value) if number else math.nan  # type: ignore[arg-type]
-    if not 0 < cost <= _MOST_COST:
-        raise ValueError(f"{str(value)[:20]!r} is not a cost")
-    return cost
+def _within(number: Any, most: float = math.inf, *, least: float = 0) -> Any:
+    if not least <= number <= most:
+        raise ValueError(f"{str(number)[:20]!r} is not a number from {least} to {most}")
+    return number
 
 
 _RIDGE_GPU = 4.0
