@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from akunu_py.values.decode_stats import UNNAMED, DraftedToken, StepDetail, by_source
 from akunu_py.values.types import DecodeStats, Draft, LengthTrace, StepStats, Verification
@@ -104,52 +105,38 @@ class StatsRecorder:
     """Adds up the steps of one reply; `stats` has the totals so far."""
 
     def __init__(self) -> None:
-        self._steps = 0
-        self._steps_with_draft = 0
-        self._tested = 0
-        self._output_tokens = 0
-        self._drafted_per_position: list[int] = []
-        self._accepted_per_position: list[int] = []
-        self._propose_s = 0.0
-        self._target_s = 0.0
-        self._commit_s = 0.0
+        self._sums: Any = Counter()
+        # By position in a draft, and by source.
+        self._drafted: Counter[int] = Counter()
+        self._accepted: Counter[int] = Counter()
         self._drafted_from: Counter[str] = Counter()
         self._accepted_from: Counter[str] = Counter()
 
     def add(self, step: StepStats) -> None:
         """Count one step."""
-        self._steps += 1
-        self._steps_with_draft += step.num_draft_tokens > 0
-        self._tested += step.num_tested_tokens
-        self._output_tokens += step.num_output_tokens
-        missing = step.num_draft_tokens - len(self._drafted_per_position)
-        if missing > 0:
-            self._drafted_per_position += [0] * missing
-            self._accepted_per_position += [0] * missing
-        for position in range(step.num_draft_tokens):
-            self._drafted_per_position[position] += 1
-        for position in range(step.num_accepted_tokens):
-            self._accepted_per_position[position] += 1
+        self._sums.update(
+            steps=1,
+            steps_with_draft=int(step.num_draft_tokens > 0),
+            tested=step.num_tested_tokens,
+            output_tokens=step.num_output_tokens,
+            propose_s=step.propose_s,
+            target_s=step.target_s,
+            commit_s=step.commit_s,
+        )
+        self._drafted.update(range(step.num_draft_tokens))
+        self._accepted.update(range(step.num_accepted_tokens))
         self._drafted_from.update(step.drafted_from)
         self._accepted_from.update(step.accepted_from)
-        self._propose_s += step.propose_s
-        self._target_s += step.target_s
-        self._commit_s += step.commit_s
 
     @property
     def stats(self) -> DecodeStats:
         """Return the totals."""
+        positions = range(len(self._drafted))
         return DecodeStats(
-            steps=self._steps,
-            steps_with_draft=self._steps_with_draft,
-            drafted=sum(self._drafted_per_position),
-            accepted=sum(self._accepted_per_position),
-            tested=self._tested,
-            output_tokens=self._output_tokens,
-            drafted_per_position=tuple(self._drafted_per_position),
-            accepted_per_position=tuple(self._accepted_per_position),
-            propose_s=self._propose_s,
-            target_s=self._target_s,
-            commit_s=self._commit_s,
+            **self._sums,
+            drafted=self._drafted.total(),
+            accepted=self._accepted.total(),
+            drafted_per_position=tuple(self._drafted[position] for position in positions),
+            accepted_per_position=tuple(self._accepted[position] for position in positions),
             sources=by_source(self._drafted_from, self._accepted_from),
         )
