@@ -422,11 +422,12 @@ class Tokenizer(Protocol):
     ) -> list[int]:
         """Return the ids of a conversation, up to where the reply begins.
 
-        `tools` are the tools that the model may call; `variables` are further names for the
-        template. With `continued` the ids end
-        with the text of the assistant's last message, or its thoughts if it has no text. Raises
-        ConfigError for malformed messages or tools, a missing template or one that leaves tools
-        out, or a last message that cannot be continued, ModelFormatError for a template that fails.
+        Control tokens written out in what is given are text, never control tokens. `tools` are the
+        tools that the model may call; `variables` are further names for the template, which do not
+        hide names of its own. With `continued` the ids end with the text of the assistant's last
+        message, or its thoughts if it has no text. Raises ConfigError for malformed messages or
+        tools, a missing template or one that leaves tools out, or a last message that cannot be
+        continued, ModelFormatError for a template that fails.
         """
 
     def chat_text(

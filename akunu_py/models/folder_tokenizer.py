@@ -24,15 +24,13 @@ from akunu_py.models.whole_mlx_lm import load_tokenizer as mlx_load_tokenizer
 from akunu_py.protocols import Detokenizer, TemplateVariable
 from akunu_py.system.errors import ChatTemplateError, ConfigError, ModelFormatError
 from akunu_py.tokenizers.bpe import decode_alphabet
-from akunu_py.tokenizers.chat_template import Templates
+from akunu_py.tokenizers.chat_template import ChatTemplate, Templates
 from akunu_py.tokenizers.gguf_tokenizer import partition
 from akunu_py.tokenizers.special_tokens import SpecialTextGuard, find_end_ids
 from akunu_py.tokenizers.spm import decode_piece
-from akunu_py.tokenizers.template_input import TemplateInput, Value, cut_at, with_mark
+from akunu_py.tokenizers.template_input import TemplateInput, Value
 from akunu_py.tool_calls.given_reader import GivenReader
-from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
-
-_Renderer = Callable[..., str]
+from akunu_py.values.messages import GivenMessage, GivenTool
 
 _TRIAL = "A word, \u00e9, \u6f22, \U0001f600, \ue000 and 12 \0\n  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"
 """Letters of many kinds, one that no vocabulary has, and a trap for expressions."""
@@ -71,9 +69,10 @@ class FolderTokenizer:
             self._leave_nothing_to_chance()
             self.decode(self.encode(_TRIAL))
         self._guard = SpecialTextGuard(texts)
-        self._renderer: _Renderer | None = self._wrapper._chat_template  # noqa: SLF001
-        self._renderer_input = TemplateInput(self._render)
         self._templates = self._read_templates()
+        # As in mlx-lm: the model is asked to think if its vocabulary has marks for that.
+        thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
+        self._variables = {} if self._has_renderer else thinking
 
     def _load(
         self, folder: Path, options: dict[str, Any], ends: list[int] | None
@@ -129,7 +128,13 @@ class FolderTokenizer:
             for name, text in self._wrapper.special_tokens_map.items()
             if name.endswith("_token")
         }
-        return Templates(named.pop("default", None), "file", named, special_texts)
+        library = _LibraryTemplate(self._wrapper) if self._has_renderer else None
+        main, with_tools = named.get("default"), named.get("tool_use")
+        return Templates(main, "file", with_tools, special_texts, library)
+
+    @property
+    def _has_renderer(self) -> bool:
+        return self._wrapper._chat_template is not None  # noqa: SLF001
 
     @property
     def vocabulary_size(self) -> int:
@@ -149,7 +154,7 @@ class FolderTokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        return self._renderer is not None or self._templates.has_main
+        return self._templates.has_main
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         return self._ids(text, split_special_tokens=not parse_special)
@@ -166,31 +171,10 @@ class FolderTokenizer:
         variables: Mapping[str, TemplateVariable] | None = None,
         continued: bool = False,
     ) -> list[int]:
-        said: Sequence[Message] = read_messages(messages)
-        checked_tools = read_tools(tools)
-        mark = ""
-        if continued:
-            said, mark = with_mark(said)
-        template = None
-        if self._renderer is None:
-            template = self._templates.choose(None, with_tools=bool(checked_tools))
-        given_to = template.input if template else self._renderer_input
-        given, given_tools = given_to.of(said, checked_tools)
-        source = template.source if template else ""
-        hidden = self._guard.hide(given, source, given_tools, variables)
-        if template:
-            # As in mlx-lm: the model is asked to think if its vocabulary has marks for that.
-            thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
-            text = template.render(
-                hidden.messages,
-                tools=hidden.tools,
-                add_generation_prompt=not continued,
-                variables={**thinking, **hidden.variables},
-            )
-        else:
-            text = self._render(hidden.messages, hidden.tools, hidden.variables)
-        if continued:
-            text = cut_at(mark, text)
+        given = self._variables | dict(variables or {})
+        text, hidden = self._templates.lay_out(
+            messages, tools, given, self._guard, continued=continued
+        )
         if hidden.reveal(text) == text:
             return self._ids(text, add_special_tokens=False)
         # In pieces only here: some tokenizers put a space before each piece.
@@ -207,36 +191,7 @@ class FolderTokenizer:
     def chat_text(
         self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
     ) -> str:
-        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
-        if self._renderer is not None:
-            return self._render(*self._renderer_input.of(checked_messages, checked_tools))
-        template = self._templates.choose(None, with_tools=bool(checked_tools))
-        given, given_tools = template.input.of(checked_messages, checked_tools)
-        thinking = {"enable_thinking": bool(self._wrapper.has_thinking)}
-        return template.render(
-            given, tools=given_tools, add_generation_prompt=False, variables=thinking
-        )
-
-    def _render(
-        self,
-        messages: Sequence[Value],
-        tools: Sequence[Value] | None,
-        variables: Mapping[str, TemplateVariable] | None = None,
-    ) -> str:
-        """Lay a conversation out by mlx-lm's own code for this model."""
-        # Not every renderer takes the argument.
-        given: dict[str, Any] = {} if tools is None else {"tools": tools}
-        given |= variables or {}
-        try:
-            return str(
-                self._wrapper.apply_chat_template(
-                    messages, tokenize=False, add_generation_prompt=True, **given
-                )
-            )
-        except Exception as error:  # it may raise anything for unexpected roles
-            raise ChatTemplateError(
-                f"mlx-lm cannot lay the conversation out for this model: {error}"
-            ) from error
+        return self._templates.text(messages, tools, self._variables)
 
     def decode(self, token_ids: Iterable[int], *, with_control: bool = False) -> str:
         ids = list(token_ids)
@@ -316,6 +271,37 @@ def _check_template_type(folder: Path) -> None:
             f"{path} names the chat_template_type {str(kind)[:80]!r}, which the installed mlx-lm "
             "does not have; update mlx-lm or use another model"
         )
+
+
+class _LibraryTemplate(ChatTemplate):
+    """mlx-lm's own code that lays out conversations for a model."""
+
+    def __init__(self, wrapper: TokenizerWrapper) -> None:
+        self.source = ""
+        self.input = TemplateInput(lambda messages, tools: self.render(messages, tools=tools))
+        self._wrapper = wrapper
+
+    def render(
+        self,
+        messages: Sequence[Value],
+        *,
+        tools: Sequence[Value] | None = None,
+        add_generation_prompt: bool = True,  # noqa: ARG002 - it always writes one
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        # Not every renderer takes the argument.
+        given: dict[str, Any] = {} if tools is None else {"tools": tools}
+        given |= variables or {}
+        try:
+            return str(
+                self._wrapper.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True, **given
+                )
+            )
+        except Exception as error:  # it may raise anything for unexpected roles
+            raise ChatTemplateError(
+                f"mlx-lm cannot lay the conversation out for this model: {error}"
+            ) from error
 
 
 class _FolderDetokenizer:

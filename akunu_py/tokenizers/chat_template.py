@@ -19,11 +19,13 @@ from typing import Any, NoReturn
 
 import jinja2
 
+from akunu_py.protocols import TemplateVariable
 from akunu_py.system.errors import ChatTemplateError, ConfigError
 from akunu_py.tokenizers.sandbox import BoundedEnvironment, TemplateLimitError, collect
-from akunu_py.tokenizers.special_tokens import texts_in
-from akunu_py.tokenizers.template_input import TemplateInput, Value
+from akunu_py.tokenizers.special_tokens import HiddenMessages, SpecialTextGuard, texts_in
+from akunu_py.tokenizers.template_input import TemplateInput, Value, cut_at, with_mark
 from akunu_py.tokenizers.vocabulary import TokenType, Vocabulary, get_text
+from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
 
 _LOOP = "{% for message in messages %}"
 _END = "{% endfor %}"
@@ -261,31 +263,32 @@ _KEY = "tokenizer.chat_template"
 
 
 class Templates:
-    """The templates of a file."""
+    """The templates of a file or folder.
+
+    Args:
+        main: text of the main one, None for none.
+        source: its origin, "file" or "fallback:" and a format's name; None for none.
+        with_tools: text of the one for conversations with tools, None for the main one.
+        special_texts: as `ChatTemplate` takes them.
+        library: what lays out every conversation in place of these; None for them.
+
+    """
 
     def __init__(
         self,
         main: str | None,
         source: str | None,
-        named: Mapping[str, str],
+        with_tools: str | None,
         special_texts: Mapping[str, str],
+        library: ChatTemplate | None = None,
     ) -> None:
-        # Origin of the main one: "file", "fallback:" and a format's name, or None.
         self.source = source
-        self.names = tuple(sorted(named))
+        self.main = main or ""
+        self.has_main = main is not None or library is not None
         self._special_texts = special_texts
-        self._named = named
+        self._texts = (main, main if with_tools is None else with_tools)
+        self._library = library
         self._compiled: dict[str, ChatTemplate] = {}
-        self._main = main
-
-    @property
-    def has_main(self) -> bool:
-        return self._main is not None
-
-    @property
-    def main(self) -> str:
-        """Return the text of the unnamed template; "" for none."""
-        return self._main or ""
 
     @cached_property
     def _noticed(self) -> bool:
@@ -297,34 +300,68 @@ class Templates:
         )
         return True
 
-    def choose(self, name: str | None, *, with_tools: bool) -> ChatTemplate:
-        """Return the template `name`, or the one for a conversation with or without tools.
+    def choose(self, *, with_tools: bool) -> ChatTemplate:
+        """Return the template for a conversation with or without tools.
 
         A notice is logged when a fallback is first used. Raises ConfigError if there is none.
         """
-        if name is None and with_tools and "tool_use" in self._named:
-            name = "tool_use"
-        if name is not None:
-            if name not in self._named:
-                known = f"it has {', '.join(self.names)}" if self.names else "it has none"
-                raise ConfigError(
-                    f"the file has no chat template named {name!r}: {known}; leave the name out "
-                    "for the main one"
-                )
-            if name not in self._compiled:
-                self._compiled[name] = ChatTemplate(self._named[name], self._special_texts)
-            return self._compiled[name]
-        if self._main is None:
+        if self._library is not None:
+            return self._library
+        text = self._texts[with_tools]
+        if text is None:
             raise ConfigError(
                 "the model has no chat template, and its vocabulary lacks the control tokens of "
                 "known formats, so it was not made for conversations; give it a text to continue"
             )
-        if self.source != "file":
+        if text == self.main and self.source != "file":
             _ = self._noticed
-        if "" not in self._compiled:
+        if text not in self._compiled:
             # Compiled late: a model with a broken template can still continue raw prompts.
-            self._compiled[""] = ChatTemplate(self._main, self._special_texts)
-        return self._compiled[""]
+            self._compiled[text] = ChatTemplate(text, self._special_texts)
+        return self._compiled[text]
+
+    def lay_out(
+        self,
+        messages: Sequence[GivenMessage],
+        tools: Sequence[GivenTool] | None,
+        variables: Mapping[str, TemplateVariable] | None,
+        guard: SpecialTextGuard,
+        *,
+        continued: bool,
+    ) -> tuple[str, HiddenMessages]:
+        """Return the prompt for a conversation, and what reveals the texts hidden in it.
+
+        Otherwise as `akunu_py.protocols.Tokenizer.encode_chat`.
+        """
+        said: Sequence[Message] = read_messages(messages)
+        checked_tools = read_tools(tools)
+        mark = ""
+        if continued:
+            said, mark = with_mark(said)
+        template = self.choose(with_tools=bool(checked_tools))
+        given, given_tools = template.input.of(said, checked_tools)
+        hidden = guard.hide(given, template.source, given_tools, variables)
+        text = template.render(
+            hidden.messages,
+            tools=hidden.tools,
+            add_generation_prompt=not continued,
+            variables=hidden.variables,
+        )
+        return cut_at(mark, text) if continued else text, hidden
+
+    def text(
+        self,
+        messages: Sequence[GivenMessage],
+        tools: Sequence[GivenTool] | None,
+        variables: Mapping[str, TemplateVariable] | None = None,
+    ) -> str:
+        """Return a conversation as the template writes it, without the beginning of a reply."""
+        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
+        template = self.choose(with_tools=bool(checked_tools))
+        given, given_tools = template.input.of(checked_messages, checked_tools)
+        return template.render(
+            given, tools=given_tools, add_generation_prompt=False, variables=variables
+        )
 
 
 def read_templates(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Templates:
@@ -335,11 +372,7 @@ def read_templates(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Templ
     """
     names = ("bos", "eos", "unknown", "padding")
     special_texts = {name: vocabulary.text_of(name) for name in names}
-    named = {
-        key.removeprefix(_KEY + "."): text
-        for key in metadata
-        if key.startswith(_KEY + ".") and (text := get_text(metadata, key)) is not None
-    }
+    with_tools = get_text(metadata, f"{_KEY}.tool_use")
     main = get_text(metadata, _KEY)
     source = "file"
     if main is None:
@@ -355,6 +388,6 @@ def read_templates(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Templ
             " ".join(text for text in called if text),
         )
         if fallback is None:
-            return Templates(None, None, named, special_texts)
+            return Templates(None, None, with_tools, special_texts)
         main, source = fallback.source, f"fallback:{fallback.name}"
-    return Templates(main, source, named, special_texts)
+    return Templates(main, source, with_tools, special_texts)

@@ -13,7 +13,6 @@ from akunu_py.tokenizers.bpe import BPECodec, split_rule
 from akunu_py.tokenizers.chat_template import read_templates
 from akunu_py.tokenizers.special_tokens import SpecialTextGuard, fill_ids
 from akunu_py.tokenizers.spm import ModelKind, SPMCodec
-from akunu_py.tokenizers.template_input import cut_at, with_mark
 from akunu_py.tokenizers.vocabulary import (
     ByteDetokenizer,
     TokenBytes,
@@ -25,7 +24,7 @@ from akunu_py.tokenizers.vocabulary import (
     get_texts,
     read_vocabulary,
 )
-from akunu_py.values.messages import GivenMessage, GivenTool, Message, read_messages, read_tools
+from akunu_py.values.messages import GivenMessage, GivenTool
 from akunu_py.values.recent_texts import RecentTexts
 
 _LONG = 256
@@ -162,10 +161,8 @@ class GGUFTokenizer:
         self._vocabulary = vocabulary = read_vocabulary(metadata)
         self._codec, begins = make_codec(metadata, vocabulary, pre_tokenizer)
         self._bos_id = vocabulary.special_ids.get("bos")
-        self._eos_id = vocabulary.special_ids.get("eos")
         stated = get_flag(metadata, "add_bos_token", default=begins.usually)
         self._add_bos = stated or begins.always
-        self._add_eos = get_flag(metadata, "add_eos_token", default=False)
         if self._add_bos and self._bos_id is None:
             if begins.required or "tokenizer.ggml.add_bos_token" in metadata:
                 raise ModelFormatError(
@@ -212,26 +209,16 @@ class GGUFTokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        return self._templates.source is not None
+        return self._templates.has_main
 
     @property
     def template_source(self) -> str | None:
         """Return the origin of the chat template: "file", "fallback:chatml" and so on, or None."""
         return self._templates.source
 
-    @property
-    def chat_template_names(self) -> tuple[str, ...]:
-        """Return the names of further templates in the file, such as "tool_use"."""
-        return self._templates.names
-
-    def encode(
-        self, text: str, *, parse_special: bool = False, with_end: bool = False
-    ) -> list[int]:
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         special = self._special if parse_special else self._user_defined
-        ids = self._encode_fragments(partition(text, special, self._strips))
-        if with_end and self._add_eos and self._eos_id is not None and ids[-1:] != [self._eos_id]:
-            ids.append(self._eos_id)
-        return ids
+        return self._encode_fragments(partition(text, special, self._strips))
 
     def encode_fill(self, prefix: str, suffix: str) -> list[int]:
         """Return the ids that ask for the code between `prefix` and `suffix`.
@@ -254,47 +241,12 @@ class GGUFTokenizer:
         messages: Sequence[GivenMessage],
         *,
         tools: Sequence[GivenTool] | None = None,
-        template: str | None = None,
-        add_generation_prompt: bool = True,
         variables: Mapping[str, TemplateVariable] | None = None,
         continued: bool = False,
     ) -> list[int]:
-        """Return the ids of a conversation, up to where the reply begins.
-
-        Control tokens written out in what is given are text, never control tokens.
-
-        Args:
-            messages: the conversation, as values or mappings (`akunu_py.values.messages`).
-            tools: tools that the model may call, for templates that support tools.
-            template: one of `chat_template_names`; by default the file's main one, or "tool_use" if
-                it exists and there are tools.
-            add_generation_prompt: whether the text ends where the reply begins.
-            variables: further names for the template, such as `enable_thinking`; they do not hide
-                names of its own.
-            continued: whether the ids end with the text of the assistant's last message, or with
-                its reasoning if it has no text.
-
-        Raises ConfigError for malformed messages or tools, a missing template, a template that
-        leaves out tools or tool calls, or a last message that cannot be continued; ModelFormatError
-        for a template that fails.
-
-        """
-        said: Sequence[Message] = read_messages(messages)
-        checked_tools = read_tools(tools)
-        mark = ""
-        if continued:
-            said, mark = with_mark(said)
-        chosen = self._templates.choose(template, with_tools=bool(checked_tools))
-        given, given_tools = chosen.input.of(said, checked_tools)
-        hidden = self._guard.hide(given, chosen.source, given_tools, variables)
-        text = chosen.render(
-            hidden.messages,
-            tools=hidden.tools,
-            add_generation_prompt=add_generation_prompt and not continued,
-            variables=hidden.variables,
+        text, hidden = self._templates.lay_out(
+            messages, tools, variables, self._guard, continued=continued
         )
-        if continued:
-            text = cut_at(mark, text)
         fragments = partition(text, self._special, self._strips)
         return self._encode_fragments(
             (hidden.reveal(part) if isinstance(part, str) else part for part in fragments),
@@ -304,10 +256,7 @@ class GGUFTokenizer:
     def chat_text(
         self, messages: Sequence[GivenMessage], *, tools: Sequence[GivenTool] | None = None
     ) -> str:
-        checked_messages, checked_tools = read_messages(messages), read_tools(tools)
-        chosen = self._templates.choose(None, with_tools=bool(checked_tools))
-        given, given_tools = chosen.input.of(checked_messages, checked_tools)
-        return chosen.render(given, tools=given_tools, add_generation_prompt=False)
+        return self._templates.text(messages, tools)
 
     def _encode_fragments(
         self, fragments: Iterable[str | int], encode: Callable[[str], Sequence[int]] | None = None

@@ -139,14 +139,9 @@ TOOL = {
 class TestNamedTemplates:
     def make(self):
         metadata = tiny_metadata("bpe", tokenizer__chat_template=CHAT_TEMPLATE)
-        metadata["tokenizer.chat_templates"] = ["tool_use", "broken"]
+        metadata["tokenizer.chat_templates"] = ["tool_use"]
         metadata["tokenizer.chat_template.tool_use"] = "{{ tools | tojson }}{{ messages | length }}"
-        metadata["tokenizer.chat_template.broken"] = "{% if"
         return from_gguf(metadata)
-
-    def test_names(self):
-        assert self.make().chat_template_names == ("broken", "tool_use")
-        assert tiny("bpe").chat_template_names == ()
 
     def test_tools_take_the_template_for_tools(self):
         tokenizer = self.make()
@@ -155,18 +150,14 @@ class TestNamedTemplates:
         assert plain == "Hi"
         text = tokenizer.decode(tokenizer.encode_chat(messages, tools=[TOOL]))
         assert text.endswith("]1")
-        assert text == tokenizer.decode(
-            tokenizer.encode_chat(messages, tools=[TOOL], template="tool_use")
-        )
 
-    def test_unknown_and_broken_ones(self):
-        messages = [{"role": "user", "content": "Hi"}]
-        with pytest.raises(ConfigError, match=r"named 'rag'.*it has broken, tool_use"):
-            self.make().encode_chat(messages, template="rag")
-        with pytest.raises(ConfigError, match="it has none"):
-            tiny("bpe").encode_chat(messages, template="rag")
+    def test_a_broken_one_fails_when_it_is_chosen(self):
+        metadata = tiny_metadata("bpe", tokenizer__chat_template=CHAT_TEMPLATE)
+        metadata["tokenizer.chat_template.tool_use"] = "{% if"
+        tokenizer, messages = from_gguf(metadata), [{"role": "user", "content": "Hi"}]
+        assert tokenizer.encode_chat(messages)
         with pytest.raises(ModelFormatError, match="chat template fails"):
-            self.make().encode_chat(messages, template="broken")
+            tokenizer.encode_chat(messages, tools=[TOOL])
 
 
 class TestTools:
