@@ -126,12 +126,6 @@ class Matcher:
         return self._ended
 
     @property
-    def stopped(self) -> bool:
-        """Whether the reply is complete: nothing but an end token may follow."""
-        self._go_to(())
-        return self._ended or bool(self._inner.is_stopped())
-
-    @property
     def may_end(self) -> bool:
         """Whether an end token may follow."""
         self._go_to(())

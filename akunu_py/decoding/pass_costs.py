@@ -196,10 +196,6 @@ class PassCosts:
         bucket = context_bucket(context)
         return max(1.0, self._estimates.get(bucket, {}).get(_CHECK, _CHECK_PRIOR))
 
-    def is_measured(self, context: int, rows: int) -> bool:
-        """Return whether passes of this size were measured at about this context length."""
-        return rows in self._estimates.get(context_bucket(context), {})
-
     def curve(self, context: int, longest: int) -> CostCurve:
         """Return the costs of 1 to `longest` positions after `context` tokens."""
         return CostCurve({rows: self.cost(context, rows) for rows in range(1, longest + 1)})

@@ -78,13 +78,6 @@ class DrafterSetup:
             )
         return self.head_model
 
-    @property
-    def known_vocabulary_size(self) -> int:
-        """Return the number of the target's logits; raises ContractError if it is unknown."""
-        if self.vocabulary_size is None:
-            raise ContractError("this drafter needs the size of the vocabulary")
-        return self.vocabulary_size
-
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:

@@ -202,11 +202,9 @@ def check_memory(
     device.yield_to_others()
     if available is None and context is None and _surely_fit(models, others):
         return
-    beside = _other_parts(others)
-    limit = device.memory_limit() if available is None else available + _total(beside)
-    needs = [model.requirements() for model in models]
-    parts = [*_own_parts(models, needs, context=context), *beside]
+    parts = memory_parts(models, context=context, others=others)
     total = _total(parts)
+    limit = device.memory_limit() if available is None else available + _total(_other_parts(others))
     if total <= limit:
         return
     names = " and ".join(model.path.name for model in models)

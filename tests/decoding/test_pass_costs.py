@@ -116,8 +116,6 @@ def test_contexts_have_costs_of_their_own_and_lend_them():
     assert costs.cost(100, 5) == pytest.approx(1.5)
     assert costs.cost(900, 5) == pytest.approx(1.5)
     assert costs.cost(20_000, 5) == pytest.approx(4.0)
-    assert costs.is_measured(100, 5)
-    assert not costs.is_measured(900, 5)
 
 
 def test_a_reply_of_another_length_measures_the_unit_anew():

@@ -130,12 +130,6 @@ def single_layer(model: nn.Module, family: Family) -> nn.Module:
     return type(model)(dataclasses.replace(args, **changes))
 
 
-def logits_of(model: nn.Module, states: mx.array) -> mx.array:
-    """Return the logits [..., vocab] of a target's states after its last norm, [..., H]."""
-    logits: mx.array = shared_layers(model, decoder_of(model)[1]).logits(states)
-    return logits
-
-
 def make_head(target: nn.Module, single: nn.Module, family: Family) -> PredictionHead:
     """Return a head without weights for a target.
 

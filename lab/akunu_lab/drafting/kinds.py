@@ -20,6 +20,7 @@ from akunu_lab.drafting.tree import NUM_DRAFT_TOKENS as NUM_TREE_TOKENS
 from akunu_lab.drafting.tree import TreeDrafter
 from akunu_py.api import (
     ConfigError,
+    ContractError,
     Drafter,
     DrafterKind,
     DrafterSetup,
@@ -30,6 +31,12 @@ _NUM_DRAFT_TOKENS = DrafterKind.named("draft-model").num_draft_tokens
 
 _CONFIDENT = 0.5
 """Least confidence with which an n-gram, which costs no pass, goes before a draft model."""
+
+
+def _vocabulary_size(setup: DrafterSetup) -> int:
+    if setup.vocabulary_size is None:
+        raise ContractError("this drafter needs the size of the vocabulary")
+    return setup.vocabulary_size
 
 
 def _length(setup: DrafterSetup) -> LengthRule | None:
@@ -83,7 +90,7 @@ def _of_corpus(setup: DrafterSetup) -> Drafter:
 
 def _draft_model(setup: DrafterSetup, *, guesses: NgramGuesses | None = None) -> ShapedDrafter:
     rule, options = _length(setup), setup.options
-    length = None if rule is None else AfterDraws(rule, setup.known_vocabulary_size)
+    length = None if rule is None else AfterDraws(rule, _vocabulary_size(setup))
     if isinstance(options, ModelOptions) and options.num_proposals > 1:
         return ProposalsDrafter(
             setup.known_token_model,
@@ -113,7 +120,7 @@ def _ngram_draft_model(setup: DrafterSetup) -> Drafter:
         CombinedSource(AssistedNgramDrafter(num_draft_tokens=setup.num_draft_tokens), _CONFIDENT),
         CombinedSource(_draft_model(setup)),
     )
-    size = setup.known_vocabulary_size if setup.rejection else None
+    size = _vocabulary_size(setup) if setup.rejection else None
     return CombinedDrafter(sources, num_draft_tokens=setup.num_draft_tokens, vocabulary_size=size)
 
 

@@ -14,10 +14,9 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from akunu_py.models.heads.families import logits_of
 from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.heads.parallel import ParallelHead
-from head_training.replies import Text
+from head_training.replies import Text, logits_of
 from head_training.training import batch_of, guessed_states
 
 _RESAMPLES = 1000

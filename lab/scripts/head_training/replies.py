@@ -21,7 +21,7 @@ import numpy as np
 from mlx import nn
 from mlx_lm.models.cache import BatchKVCache, KVCache
 
-from akunu_py.models.heads.families import decoder_of, logits_of
+from akunu_py.models.heads.families import decoder_of, shared_layers
 from akunu_py.protocols import Tokenizer
 from head_training.prompts import prompts
 
@@ -70,6 +70,12 @@ def collect(model: nn.Module, tokenizer: Tokenizer, folder: Path, tokens: int, e
             with np.load(path, allow_pickle=False) as stored:
                 count += int((stored["lengths"] - stored["prompts"]).sum())
         number += 1
+
+
+def logits_of(model: nn.Module, states: mx.array) -> mx.array:
+    """Return the logits [..., vocab] of a target's states after its last norm, [..., H]."""
+    logits: mx.array = shared_layers(model, decoder_of(model)[1]).logits(states)
+    return logits
 
 
 def read_replies(folder: Path, *, held_out: bool) -> list[Text]:
