@@ -5,12 +5,12 @@ import random
 import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models import llama
+from toy_drafters import OracleDrafter
 
 from akunu_py.decoding.loop import decode
 from akunu_py.protocols import Drafter
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
-from akunu_py.testing import OracleDrafter
 from akunu_py.values.types import GenerationConfig
 
 VOCABULARY = 97

@@ -1,8 +1,10 @@
 """A target of any class serves, and does by default what `Target` does."""
 
+from toy_drafters import ScriptedDrafter, ToyDistributions
+
 from akunu_py.decoding.loop import decode
 from akunu_py.protocols import Target, as_target
-from akunu_py.testing import ScriptedDrafter, ToyDistributions, ToyTarget
+from akunu_py.testing import ToyTarget
 from akunu_py.values.types import Draft, PassReport
 
 

@@ -30,12 +30,13 @@ import random
 
 import pytest
 from flight import UNIT_S, Flight, FlightBudget, budget_of, known_state, observe, step
+from toy_drafters import OracleDrafter
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
-from akunu_py.testing import OracleDrafter, ToyTarget
+from akunu_py.testing import ToyTarget
 from akunu_py.values.types import Draft
 
 

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from toy_drafters import ScriptedDrafter
 
 from akunu_py.decoding.loop import decode
 from akunu_py.decoding.stats import StatsRecorder, cut_step, step_detail, step_stats
 from akunu_py.system.errors import ContractError
-from akunu_py.testing import ScriptedDrafter, ToyTarget
+from akunu_py.testing import ToyTarget
 from akunu_py.values.decode_stats import DraftedToken, SourceStats
 from akunu_py.values.types import DecodeStats, Draft, LengthTrace, Verification
 

@@ -28,6 +28,7 @@ import pytest
 from drafted_trees import bare_trees
 from hypothesis import given
 from hypothesis import strategies as st
+from toy_drafters import OracleDrafter, ScriptedDrafter
 
 from akunu_py.decoding.budget import VerifyAll
 from akunu_py.decoding.loop import NUM_CANDIDATES, decode
@@ -35,7 +36,7 @@ from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.decoding.stopping import REPEATED_TOKENS, LoopDetector
 from akunu_py.drafting import PlainDrafter
 from akunu_py.system.errors import ContractError
-from akunu_py.testing import OracleDrafter, ScriptedDrafter, ToyTarget, hashed_choice
+from akunu_py.testing import ToyTarget, hashed_choice
 from akunu_py.values.types import Draft
 
 PROMPT = [1, 2, 3, 1, 2]

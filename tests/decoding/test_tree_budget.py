@@ -10,11 +10,12 @@ budget.
 import pytest
 from flight import budget_of, observe
 from test_budget_rule import UNIT_S, known_state, plain_step, step
+from toy_drafters import ScriptedDrafter
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.budget import Budget, BudgetState
 from akunu_py.decoding.loop import decode
-from akunu_py.testing import ScriptedDrafter, ToyTarget
+from akunu_py.testing import ToyTarget
 from akunu_py.values.types import Draft
 
 BUSHY = Draft((1, 2, 3, 4, 5, 6), (-1, -1, 0, 0, 1, 2), "", 0, (0.6, 0.35, 0.9, 0.05, 0.8, 0.9))

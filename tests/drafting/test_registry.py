@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+from toy_drafters import ScriptedDrafter
 
 from akunu_py.drafting import (
     AutoState,
@@ -14,7 +15,6 @@ from akunu_py.drafting import (
     registry,
 )
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.testing import ScriptedDrafter
 from akunu_py.values.generation_config import VerifierOptions
 from akunu_py.values.option_fields import Count, option
 from akunu_py.values.types import GenerationConfig

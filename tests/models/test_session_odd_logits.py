@@ -10,13 +10,13 @@ import pytest
 from mlx import nn
 from pairwise import each_value
 from tiny_models import VOCABULARY, begin, prompt_of, tiny
+from toy_drafters import OracleDrafter
 
 from akunu_py.decoding.loop import make_verifier
 from akunu_py.drafting import PlainDrafter
 from akunu_py.models.cached_rows import Passes
 from akunu_py.models.session import Session
 from akunu_py.system.errors import ModelFormatError
-from akunu_py.testing import OracleDrafter
 from akunu_py.values.types import Draft, GenerationConfig
 
 CONFIGS = {

@@ -6,6 +6,7 @@ token; the oldest candidates kept; rates never moved; sources not told what was 
 """
 
 import pytest
+from toy_drafters import ScriptedDrafter
 
 from akunu_lab.drafting import tree as tree_module
 from akunu_lab.drafting.draft_trees import reaches
@@ -14,7 +15,6 @@ from akunu_lab.drafting.tree import TreeDrafter
 from akunu_py import Engine
 from akunu_py.models.passes.forward import Forward
 from akunu_py.protocols import Drafter
-from akunu_py.testing import ScriptedDrafter
 from akunu_py.values.types import Draft
 
 

@@ -6,6 +6,7 @@ And one rule that looks at the token drawn, which must fail: so the test can see
 import numpy as np
 import pytest
 from enumeration import distance, enumerate_law, extended, plain_law
+from toy_drafters import hashed_law
 
 from akunu_lab.counts.drafter import SampledCountDrafter
 from akunu_lab.counts.ngram_model import NgramModel
@@ -15,7 +16,6 @@ from akunu_lab.drafting.combined import CombinedDrafter
 from akunu_lab.drafting.combined import CombinedSource as Source
 from akunu_lab.verifying.draft_law import draft_law
 from akunu_lab.verifying.verifiers import RejectionVerifier
-from akunu_py.testing import hashed_law
 from akunu_py.values.types import GenerationConfig
 
 SIZE = 3

@@ -5,13 +5,13 @@ import itertools
 import numpy as np
 import pytest
 from enumeration import distance, enumerate_law, extended, plain_law
+from toy_drafters import ToyDistributions, hashed_law
 
 from akunu_lab.drafting.proposals import ProposalsDrafter
 from akunu_lab.verifying.law_loop import decode_by_law
 from akunu_lab.verifying.verifiers import RejectionVerifier
 from akunu_py.drafting.draft_model import DrawnToken
 from akunu_py.system.errors import ConfigError
-from akunu_py.testing import ToyDistributions, hashed_law
 from akunu_py.values.types import GenerationConfig
 
 EXACT = 1e-12

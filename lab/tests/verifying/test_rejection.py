@@ -34,6 +34,7 @@ from enumeration import (
 )
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from toy_drafters import hashed_law
 
 from akunu_lab.theory import acceptance
 from akunu_lab.verifying.draft_law import DraftLaw, certain
@@ -46,7 +47,6 @@ from akunu_lab.verifying.rejection import (
 )
 from akunu_lab.verifying.verifiers import LenientGreedyVerifier, RejectionVerifier
 from akunu_py.system.errors import ConfigError, ContractError
-from akunu_py.testing import hashed_law
 from akunu_py.values.types import Draft
 
 EXACT = 1e-12

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from enumeration import distance, enumerate_law, plain_law
+from toy_drafters import SampledToyDrafter, ScriptedDrafter, ToyDistributions, hashed_law
 
 from akunu_lab.theory import expected_tokens
 from akunu_lab.verifying.chance import KeyedChance
@@ -19,13 +20,7 @@ from akunu_py.decoding.budget import BudgetState
 from akunu_py.decoding.stats import StatsRecorder
 from akunu_py.drafting import NgramDrafter
 from akunu_py.system.errors import ContractError
-from akunu_py.testing import (
-    SampledToyDrafter,
-    ScriptedDrafter,
-    ToyDistributions,
-    ToyTarget,
-    hashed_law,
-)
+from akunu_py.testing import ToyTarget
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import Draft
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from decoding.flight import known_state
 from enumeration import distance, enumerate_law, extended, laws, plain_law
+from toy_drafters import ScriptedDrafter, ToyDistributions, hashed_law
 
 from akunu_lab.verifying.chance import KeyedChance
 from akunu_lab.verifying.draft_law import DraftLaw, certain, draft_law
@@ -14,7 +15,6 @@ from akunu_lab.verifying.law_loop import decode_by_law, law_budget
 from akunu_lab.verifying.verifiers import RejectionVerifier
 from akunu_py.protocols import Drafter
 from akunu_py.system.errors import ContractError
-from akunu_py.testing import ScriptedDrafter, ToyDistributions, hashed_law
 from akunu_py.values.types import Draft
 
 EXACT = 1e-12
