@@ -1,4 +1,4 @@
-"""Who multiplies few rows of a model on this Mac: raced once for a shape, then remembered.
+"""Who multiplies few rows of a model on this Mac, and attends: raced once, then remembered.
 
 One file has the races of one machine, with this macOS, MLX and kernel. Missing, corrupt and
 foreign files are ignored, and so the shapes race again.
@@ -9,16 +9,22 @@ import json
 import logging
 import platform
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 import msgspec
 from mlx import nn
 
+from akunu_py.models.attention import largest_part, met, won
+from akunu_py.models.cache import make_caches
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.metal.few_rows import BODY, HEADER, Form
 from akunu_py.models.metal.layers import form_of, give_few_rows
-from akunu_py.models.metal.race import SIZES, Raced, race
+from akunu_py.models.metal.race import SIZES, Raced, race, race_attention
+from akunu_py.models.passes.forward import forward_of
+from akunu_py.models.passes.plan import PassPlan, PassRows
 from akunu_py.system.files import open_to_read, replace_file
 from akunu_py.system.settings import cache_folder
 
@@ -35,39 +41,70 @@ class _File(msgspec.Struct):
     shapes: dict[str, Raced] = {}
 
 
-def choose_products(model: nn.Module) -> Steps[tuple[tuple[str, str], ...]]:
-    """Let the kernel multiply where it won; return choice and costs of each shape, in words.
+_Contest = tuple[Callable[[], Raced], Callable[[list[int]], None]]
+"""A race, and what is done with the rows for which akunu won it."""
 
-    Shapes that did not race yet do so now, those with the most weights first.
+
+def choose_products(model: nn.Module) -> Steps[tuple[tuple[str, str], ...]]:
+    """Let akunu compute where it won; return choice and costs of each shape, in words.
+
+    Shapes that did not race yet do so now.
     """
+    found, contests = _remembered(), {**_products(model), **_attentions(model)}
+    new = [name for name in contests if name not in found.shapes]
+    if new:
+        _log.warning("measuring passes of few rows on this Mac, once for each of their shapes")
+    started = time.monotonic()
+    for name in new:
+        if time.monotonic() - started > _MOST_S:
+            break
+        try:
+            found.shapes[name] = contests[name][0]()
+        except (RuntimeError, ValueError) as error:
+            # Metal's compiler or the driver refused it.
+            text = str(error).strip().splitlines()[0]
+            found.shapes[name] = Raced(f"does not run: {text:.80}")
+        yield
+    if new:
+        _remember(found)
+    said = []
+    for name, (_, use) in contests.items():
+        raced = found.shapes.get(name, Raced("was not measured yet"))
+        use(raced.own_rows())
+        said.append((f"{name}: {raced.choice()}", raced.costs()))
+        _log.info("%s", ": ".join(filter(None, said[-1])))
+    return tuple(said)
+
+
+def _products(model: nn.Module) -> dict[str, _Contest]:
+    """Return races of products, those with the most weights first."""
     shapes: dict[tuple[Form, str], list[nn.Module]] = {}
     for _, layer in model.named_modules():
         form = form_of(layer)
         if form is not None:
             shapes.setdefault((form, str(layer.scales.dtype)), []).append(layer)
-    found = _remembered()
-    names = {shape: f"{shape[0]}, {shape[1].removeprefix('mlx.core.')}" for shape in shapes}
-    new = [shape for shape in shapes if names[shape] not in found.shapes]
-    new.sort(key=lambda shape: -sum(layer.weight.nbytes for layer in shapes[shape]))
-    if new:
-        _log.warning("measuring products of few rows on this Mac, once for each of their shapes")
-    started = time.monotonic()
-    for shape in new:
-        if time.monotonic() - started > _MOST_S:
-            break
-        found.shapes[names[shape]] = race(shape[0], shapes[shape])
-        yield
-    if new:
-        _remember(found)
-    said = []
-    for shape, layers in shapes.items():
-        raced = found.shapes.get(names[shape], Raced("was not measured yet"))
-        rows = raced.own_rows()
-        for layer in layers if rows else ():
-            give_few_rows(layer, shape[0], rows)
-        said.append((f"{names[shape]}: {raced.choice()}", raced.costs()))
-        _log.info("%s", ": ".join(filter(None, said[-1])))
-    return tuple(said)
+    largest = sorted(shapes.items(), key=lambda of: -sum(one.weight.nbytes for one in of[1]))
+    return {
+        f"product of {form}, {kind.removeprefix('mlx.core.')}": (
+            partial(race, form, layers),
+            partial(give_few_rows, layers, form),
+        )
+        for (form, kind), layers in largest
+    }
+
+
+def _attentions(model: nn.Module) -> dict[str, _Contest]:
+    met.clear()
+    # Built, but not computed.
+    forward_of(model)(PassPlan([PassRows(mx.array([0, 1]), make_caches(model))]))
+    return {
+        "attention of {} heads over {}, width {} and {}, {}".format(*shape): (
+            partial(race_attention, shape),
+            partial(won.__setitem__, shape),
+        )
+        for shape in met
+        if largest_part(shape)
+    }
 
 
 def forget_races() -> None:

@@ -1,6 +1,6 @@
 """Layers that multiply few rows by akunu's kernel, as the race of their shape decided."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -29,11 +29,12 @@ def form_of(layer: nn.Module) -> Form | None:
     return form if large and layer.biases.dtype == layer.scales.dtype else None
 
 
-def give_few_rows(layer: nn.Module, form: Form, rows: Iterable[int]) -> None:
-    """Let the kernel multiply so many rows with a layer's weights, in place of MLX's product."""
-    # The parameters, the name and the place of the layer stay as they are.
-    layer.__class__ = _WITH_FEW_ROWS[type(layer)]
-    layer.form, layer.own_rows = form, frozenset(rows)
+def give_few_rows(layers: Iterable[nn.Module], form: Form, rows: Sequence[int]) -> None:
+    """Let the kernel multiply so many rows with layers' weights, in place of MLX's product."""
+    for layer in layers if rows else ():
+        # The parameters, the name and the place of the layer stay as they are.
+        layer.__class__ = _WITH_FEW_ROWS[type(layer)]
+        layer.form, layer.own_rows = form, frozenset(rows)
 
 
 def _own(layer: Any, x: mx.array) -> mx.array | None:

@@ -1,4 +1,7 @@
-"""MLX's product against akunu's kernel on one shape: first whether it is right, then the times."""
+"""MLX against akunu on one shape: products of few rows, or attention of few rows in parts.
+
+A kernel of akunu's own is checked first.
+"""
 
 import math
 import time
@@ -11,7 +14,9 @@ import mlx.core as mx
 import msgspec
 import numpy as np
 from mlx import nn
+from mlx_lm.models.base import scaled_dot_product_attention as attend
 
+from akunu_py.models.attention import RACED, Shape, in_parts, largest_part
 from akunu_py.models.metal.few_rows import MOST_ROWS, Form, few_rows
 
 SIZES = (1, 2, 4, 5, 8, 9, 12, 16)
@@ -19,7 +24,7 @@ SIZES = (1, 2, 4, 5, 8, 9, 12, 16)
 
 _ROUNDS = 5
 _CHAIN_BYTES = 64 * 2**20
-"""Bytes of weights in a chain of products, more than most caches hold."""
+"""Bytes of weights or keys and values in a chain, more than most caches hold."""
 _MOST_CHAIN = 64
 
 _WON = 0.97
@@ -31,7 +36,7 @@ _FAR = 2.0**-4
 _SAMPLE = 32
 """Outputs at either end of a matrix whose values are checked."""
 
-Product = Callable[[mx.array, nn.Module], mx.array]
+Arm = Callable[[mx.array, Any], mx.array]
 
 
 class Raced(msgspec.Struct, frozen=True):
@@ -45,7 +50,9 @@ class Raced(msgspec.Struct, frozen=True):
     own_s: dict[int, float] = {}
     """Median seconds of a product, by rows."""
     ratios: dict[int, float] = {}
-    """The kernel's time in MLX's, in all rounds but the worst."""
+    """akunu's time in MLX's, in all rounds but the worst."""
+    first: int = 2
+    """The least rows for which the two differ, beside a single one."""
 
     def __post_init__(self) -> None:
         for figures in () if self.fault else (self.mlx_s, self.own_s, self.ratios):
@@ -60,10 +67,10 @@ class Raced(msgspec.Struct, frozen=True):
         """
         if self.fault:
             return []
-        won = {rows for rows in SIZES if self.ratios[rows] <= _WON}
+        won = {rows for rows in SIZES if rows < self.first or self.ratios[rows] <= _WON}
         rows = [
             rows
-            for rows in range(2, MOST_ROWS + 1)
+            for rows in range(self.first, MOST_ROWS + 1)
             if {max(s for s in SIZES if s <= rows), min(s for s in SIZES if s >= rows)} <= won
         ]
         if self.equal or not rows:
@@ -71,14 +78,14 @@ class Raced(msgspec.Struct, frozen=True):
         return [1, *rows] if self.ratios[1] <= _NO_SLOWER else []
 
     def choice(self) -> str:
-        """Return in words who multiplies."""
+        """Return in words who computes."""
         if self.fault:
-            return f"MLX's product, since akunu's {self.fault}"
+            return f"MLX's, since akunu's {self.fault}"
         rows = self.own_rows()
-        return f"akunu's product for rows {_ranges(rows)}" if rows else "MLX's product"
+        return f"akunu's for rows {_ranges(rows)}" if rows else "MLX's"
 
     def costs(self) -> str:
-        """Return the measured times in single products of MLX, in words."""
+        """Return the measured times in those of MLX for one row, in words."""
         if self.fault:
             return ""
         arms = (("MLX", self.mlx_s), ("akunu", self.own_s))
@@ -93,12 +100,37 @@ def race(
     form: Form, layers: Sequence[nn.Module], clock: Callable[[], float] = time.perf_counter
 ) -> Raced:
     """Check the kernel with the weights of the first layer, then let it race MLX on all."""
-    try:
-        fault, equal = _checked(form, layers[0])
-        return Raced(fault) if fault else _timed(form, layers, equal, clock)
-    except (RuntimeError, ValueError) as error:
-        # Metal's compiler or the driver refused it.
-        return Raced(f"does not run: {str(error).strip().splitlines()[0]:.80}")
+
+    def own(x: mx.array, layer: Any) -> mx.array:
+        return few_rows(x, layer.weight, layer.scales, layer.biases, form)
+
+    fault, equal = _checked(form, layers[0])
+    if fault:
+        return Raced(fault)
+    x = mx.full((MOST_ROWS, form.cols), 2.0**-6, dtype=layers[0].scales.dtype)
+    links = list(islice(cycle(layers), _links(layers[0].weight.nbytes)))
+    return Raced("", equal, *_timed((_of_mlx, own), x, links, clock))
+
+
+def race_attention(shape: Shape, clock: Callable[[], float] = time.perf_counter) -> Raced:
+    """Let attention in parts race that of all rows at once."""
+
+    def drawn(heads: int, rows: int, width: int) -> mx.array:
+        return mx.random.normal((1, heads, rows, width)).astype(shape[4])
+
+    def arm(most: int) -> Arm:
+        return lambda x, held: in_parts(attend, most, x, held[0], held[1], None, 0.1, "causal")
+
+    heads, key_heads, *widths, kind = shape
+    count, part = _links(key_heads * RACED * sum(widths) * kind.size), largest_part(shape)
+    held = [[drawn(key_heads, RACED, width) for width in widths] for _ in range(count)]
+    mx.eval(held)
+    queries = drawn(heads, MOST_ROWS, widths[0])
+    return Raced("", True, *_timed((arm(MOST_ROWS), arm(part)), queries, held, clock), part + 1)
+
+
+def _links(nbytes: int) -> int:
+    return min(_MOST_CHAIN, -(-_CHAIN_BYTES // nbytes))
 
 
 def _of_mlx(x: mx.array, layer: Any) -> mx.array:
@@ -152,36 +184,29 @@ def _numbers(array: mx.array) -> Any:
 
 
 def _timed(
-    form: Form, layers: Sequence[nn.Module], equal: bool, clock: Callable[[], float]
-) -> Raced:
-    """Measure both in turns on chains of products, each of which waits for the one before."""
-
-    def own(x: mx.array, layer: Any) -> mx.array:
-        return few_rows(x, layer.weight, layer.scales, layer.biases, form)
-
-    count = min(_MOST_CHAIN, -(-_CHAIN_BYTES // layers[0].weight.nbytes))
-    links = list(islice(cycle(layers), count))
-    arms: tuple[Product, Product] = (_of_mlx, own)
+    arms: tuple[Arm, Arm], most: mx.array, links: Sequence[Any], clock: Callable[[], float]
+) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
+    """Measure both in turns on chains of calls, each of which waits for the one before."""
     taken: dict[int, tuple[list[float], list[float]]] = {rows: ([], []) for rows in SIZES}
-    kind = links[0].scales.dtype
     for number, rows in chain.from_iterable(((n, r) for r in SIZES) for n in range(_ROUNDS + 1)):
-        x = mx.full((rows, form.cols), 2.0**-6, dtype=kind)
+        x = mx.contiguous(most[..., :rows, :])
+        mx.eval(x)
         for arm in (0, 1) if number % 2 else (1, 0):
             y = x
-            # What the host takes to queue a product counts too, as in a pass.
+            # What the host takes to queue a call counts too, as in a pass.
             started = clock()
-            for layer in links:
-                # Nothing to add, but the next product cannot begin before.
-                y = x + 0 * arms[arm](y, layer)[:, :1]
+            for link in links:
+                # Nothing to add, but the next call cannot begin before.
+                y = x + 0 * arms[arm](y, link)[..., :1]
             mx.eval(y)
             if number:  # The first round compiles.
-                taken[rows][arm].append((clock() - started) / count)
+                taken[rows][arm].append((clock() - started) / len(links))
     ratios = {
         rows: sorted(own_s / mlx_s for mlx_s, own_s in zip(*pair, strict=True))[-2]
         for rows, pair in taken.items()
     }
     mlx_s, own_s = ({rows: median(pair[arm]) for rows, pair in taken.items()} for arm in (0, 1))
-    return Raced("", equal, mlx_s, own_s, ratios)
+    return mlx_s, own_s, ratios
 
 
 def _ranges(rows: Sequence[int]) -> str:

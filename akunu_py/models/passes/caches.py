@@ -6,17 +6,15 @@ values and masks of latent attention in one text are also what they look like: a
 them itself. Otherwise there are no numbers in them, so that nothing plausible comes of that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import mlx.core as mx
 from mlx_lm.models.cache import ArraysCache
 
+from akunu_py.models.attention import Attend
 from akunu_py.models.passes.plan import PassPlan, by_row
 from akunu_py.system.errors import ContractError
-
-Attend = Callable[..., mx.array]
-"""mlx-lm's attention function."""
 
 
 class Apart(mx.array):
@@ -81,13 +79,6 @@ class PartRows(NamedTuple):
 
 
 Held = Apart | PartRows
-
-
-class Stepped:
-    """New states of each text, as a step returns them."""
-
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = parts
 
 
 def _depended_on(name: str) -> Any:
@@ -219,8 +210,9 @@ class RowsCache:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         # Windows were put there when the convolution ran, or will be.
-        if isinstance(value, Stepped):
-            for part, own in zip(self.parts, value.parts, strict=True):
+        if isinstance(value, list):
+            # New states of each text, as a step returns them.
+            for part, own in zip(self.parts, value, strict=True):
                 part[key] = own
         elif value.shape[0] == self.plan.rows and 1 in value.shape[1:3]:
             # A window of one row: the last one of each text.

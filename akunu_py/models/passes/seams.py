@@ -19,9 +19,9 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from akunu_py.models.attention import attend_few, attend_quantized
 from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
 from akunu_py.models.passes.plan import PassPlan, by_row
-from akunu_py.models.quantized_attention import attend_quantized
 from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
 from akunu_py.system.errors import ModelFormatError
 
@@ -148,7 +148,7 @@ def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
         sinks: mx.array | None = None,
     ) -> mx.array:  # fmt: skip
         if type(keys) is mx.array:
-            return function(queries, keys, values, cache, scale, mask, sinks)
+            return attend_few(function, queries, keys, values, cache, scale, mask, sinks)
         if isinstance(keys, Held):
             # A layer may attend to the rows of another, and then has no cache.
             return keys.caches.attend(attend, queries, keys, values, scale, mask, sinks)
@@ -162,11 +162,16 @@ def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
 class _OfText:
     """Stands for a layer in one text of a pass."""
 
-    def __init__(self, layer: Any, own: dict[str, Callable[..., Any]]) -> None:
-        self._layer, self.own = layer, own
+    o_proj: Any
+    rope: Any
+
+    def __init__(self, layer: Any, products: Mapping[str, mx.array]) -> None:
+        self._layer, self._products = layer, products
 
     def __getattr__(self, name: str) -> Any:
-        found = self.own.get(name) or getattr(self._layer, name)
+        if name in self._products:
+            return lambda _rows: self._products[name]
+        found = getattr(self._layer, name)
         # A method calls others by what stands for the layer.
         return MethodType(found.__func__, self) if inspect.ismethod(found) else found
 
@@ -175,16 +180,9 @@ def _by_text(
     layer: Any, plan: PassPlan, axis: int, inputs: Mapping[str, mx.array]
 ) -> list[_OfText]:
     """Return what stands for a layer in each text; products of `inputs` are made for all rows."""
-
-    @functools.cache
-    def made(name: str) -> list[mx.array]:
-        return plan.split(by_row(getattr(layer, name)(inputs[name]), axis), axis)
-
-    def product(name: str, number: int) -> Callable[[Any], mx.array]:
-        return lambda _rows: made(name)[number]
-
-    numbers = range(len(plan.parts))
-    return [_OfText(layer, {name: product(name, own) for name in inputs}) for own in numbers]
+    made = [by_row(getattr(layer, name)(rows), axis) for name, rows in inputs.items()]
+    texts = zip(*(plan.split(rows, axis) for rows in made), strict=True)
+    return [_OfText(layer, dict(zip(inputs, products, strict=True))) for products in texts]
 
 
 def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
@@ -202,14 +200,12 @@ def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]
         layer, x, mask, cache = signature.bind(*values, **named).arguments.values()
         inputs = {name: x for name in layer if name.endswith("proj") and name != "o_proj"}
         layers, rows = _by_text(layer, plan, 1, inputs), plan.split(by_row(x, 1), 1)
-        found = []
-        for text, own, *given in zip(
-            plan.parts, layers, rows, mask.parts, cache.parts, strict=True
-        ):
-            own.own["o_proj"] = lambda attended: attended
+        given, found = zip(rows, mask.parts, cache.parts, strict=True), []
+        for text, own, its in zip(plan.parts, layers, given, strict=True):
+            own.o_proj = lambda attended: attended
             if text.tree is not None:
-                own.own["rope"] = functools.partial(turned, layer, text.places)
-            found.append(function(own, *given))
+                own.rope = functools.partial(turned, layer, text.places)
+            found.append(function(own, *its))
         made: mx.array = layer.o_proj(by_row(mx.concatenate(found, axis=1), 1))
         return made
 
@@ -280,7 +276,7 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
         if not kind.returns:
             return by_row(mx.concatenate(made, axis=axis), axis)
         outputs = mx.concatenate([one[0] for one in made], axis=axis)
-        return (by_row(outputs, axis), Stepped([one[1] for one in made]), *made[0][2:])
+        return (by_row(outputs, axis), [one[1] for one in made], *made[0][2:])
 
     return step
 

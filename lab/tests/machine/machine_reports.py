@@ -72,8 +72,8 @@ FIGURES = {
     )),
     "start": StartFigures((3.1, 1.4, 1.5)),
     "load": LoadFigures(0.9, (
-        RacedProduct("4 bits, 4096 x 4096: akunu's product for rows 2-8", "rows 1 2: MLX 1.00 1.20"),
-        RacedProduct("8 bits, 4096 x 512: MLX's product", "rows 1 2: MLX 1.00 1.10"),
+        RacedProduct("4 bits, 4096 x 4096: akunu's for rows 2-8", "rows 1 2: MLX 1.00 1.20"),
+        RacedProduct("8 bits, 4096 x 512: MLX's", "rows 1 2: MLX 1.00 1.10"),
     )),
     "rows": RowFigures(False, (RowDifference(2, 32, 0, 0.0), RowDifference(5, 30, 30, 0.0125))),
     "costs": CostFigures(

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import mlx.core as mx
 import numpy as np
 import pytest
+from family_models import build_family
 from mlx import nn
+from mlx_lm.models.base import scaled_dot_product_attention
 
 from akunu_py.engine.engine import Engine
-from akunu_py.models import budget_memory, device, load
+from akunu_py.models import attention, budget_memory, device, load
 from akunu_py.models.budget_memory import cost_key
 from akunu_py.models.layers import PlanesEmbedding, PlanesLinear
 from akunu_py.models.load import load_model
@@ -22,6 +24,7 @@ from akunu_py.models.metal.race import SIZES, Raced
 from akunu_py.system.errors import ConfigError
 
 OUTS, COLS = 1024, 512
+ATTENTIONS = choice._attentions
 
 # The CPU backend rounds each sum to 16 bits, and takes minutes.
 NUMBERS = [mx.float32, *([mx.float16, mx.bfloat16] if mx.metal.is_available() else [])]
@@ -69,6 +72,11 @@ def metal(monkeypatch, tmp_path):
     monkeypatch.setattr(race, "_of_mlx", partial(metal.of_mlx, race._of_mlx))
     monkeypatch.setattr(race, "_CHAIN_BYTES", 1)
     monkeypatch.setattr(choice, "race", partial(race.race, clock=lambda: metal.now))
+    monkeypatch.setattr(choice, "_attentions", lambda model: {})
+    monkeypatch.setattr(
+        choice, "race_attention", partial(race.race_attention, clock=lambda: metal.now)
+    )
+    monkeypatch.setattr(race, "RACED", 20)
     return metal
 
 
@@ -108,7 +116,7 @@ def test_the_kernel_multiplies_the_rows_with_which_it_won(metal, kind):
     expected, ids = products(layer), mx.arange(3)
     model = nn.Sequential(layer)
     found = finish(choice.choose_products(model))
-    assert [text.partition(": ")[2] for text, _ in found] == ["akunu's product for rows 2-8"]
+    assert [text.partition(": ")[2] for text, _ in found] == ["akunu's for rows 2-8"]
     assert found[0][1].startswith("rows 1 2 4 5 8 9 12 16: MLX 1.00 2.00 4.00 5.00 8.00 0.50")
     metal.calls.clear()
     for one, other in zip(products(layer), expected, strict=True):
@@ -182,7 +190,7 @@ def test_a_kernel_that_is_wrong_is_not_used(metal, fault):
     metal.spoil = FAULTS[fault]
     layer = KINDS["linear"]()
     found = finish(choice.choose_products(nn.Sequential(layer)))
-    assert found[0][0].endswith(f"MLX's product, since akunu's {fault.strip()}")
+    assert found[0][0].endswith(f"MLX's, since akunu's {fault.strip()}")
     assert found[0][1] == ""
     assert type(layer) is nn.QuantizedLinear
 
@@ -204,11 +212,30 @@ def test_rows_with_other_bits_than_mlx_s_single_row_take_single_rows_too(metal):
     """Or nothing, where that is slower: a row is the same with and without drafts."""
     metal.spoil = lambda y: y * (1 + 1e-5)
     ((text, _),) = finish(choice.choose_products(nn.Sequential(KINDS["linear"]())))
-    assert text.endswith("akunu's product for rows 1-16")
+    assert text.endswith("akunu's for rows 1-16")
     choice.forget_races()
     metal.own_s = lambda rows: 1.1
     ((text, _),) = finish(choice.choose_products(nn.Sequential(KINDS["linear"]())))
-    assert text.endswith(": MLX's product")
+    assert text.endswith(": MLX's")
+
+
+def test_attention_in_parts_races_as_products_do(metal, monkeypatch):
+    """MLX's kernel takes eight rows of two heads that share keys, and others take five times as long."""
+    monkeypatch.setattr(choice, "_attentions", ATTENTIONS)
+    shape = (4, 2, 16, 16, mx.float32)
+    for slow, rows in ((5, [*range(9, 17)]), (1, [])):
+
+        def attend(queries, *rest, slow=slow):
+            metal.now += slow if queries.shape[2] > 8 else 1
+            return scaled_dot_product_attention(queries, *rest)
+
+        monkeypatch.setattr(race, "attend", attend)
+        choice.forget_races()
+        ((text, costs),) = finish(choice.choose_products(build_family("llama")))
+        said = "akunu's for rows 9-16" if rows else "MLX's"
+        assert text == f"attention of 4 heads over 2, width 16 and 16, mlx.core.float32: {said}"
+        assert costs.startswith(f"rows 1 2 4 5 8 9 12 16: MLX 1.00 1.00 1.00 1.00 1.00 {slow}.00")
+        assert attention.won.pop(shape) == rows
 
 
 def raced(lost=(), *, equal=True, ratio=1.0, **values):
@@ -234,12 +261,17 @@ def test_rows_between_two_sizes_need_both(lost, rows):
     assert found == ([1, *rows] if rows else [])
 
 
+def test_sizes_of_which_both_do_the_same_are_nobodys_loss():
+    assert raced((1, 2, 4, 5), first=6).own_rows() == [*range(6, 17)]
+    assert raced((4, 8), first=4).own_rows() == [5, *range(9, 17)]
+
+
 def test_a_noisy_lead_is_no_lead(metal):
     """All rounds but one must show it."""
     rounds = iter(range(10**6))
     metal.own_s = lambda rows: 1.2 * rows if next(rounds) % 3 else 0.5 * rows
     ((text, _),) = finish(choice.choose_products(nn.Sequential(KINDS["linear"]())))
-    assert text.endswith(": MLX's product")
+    assert text.endswith(": MLX's")
 
 
 def test_races_are_remembered_until_they_are_forgotten(metal, tmp_path, monkeypatch, caplog):
@@ -308,7 +340,7 @@ def test_a_loaded_model_says_who_multiplies_and_replies_the_same(on_metal, monke
     ]
     assert keys[0] == keys[1]  # on the CPU backend, whose kernels compute
     monkeypatch.setattr(budget_memory, "on_cpu", lambda: False)
-    assert "akunu's product for rows" in cost_key(
+    assert "akunu's for rows" in cost_key(
         loaded.description, loaded.model, kv_bits=None, block_rows=None
     )["kernels"]  # fmt: skip
 
