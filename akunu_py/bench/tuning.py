@@ -25,7 +25,7 @@ class Tuning:
     environment: Environment
     reproducible: bool
     products: tuple[tuple[str, str], ...] = ()
-    """On Metal, who multiplies few rows with matrices of each shape, and the costs, in words."""
+    """On Metal, who computes few rows of each shape, and the costs, in words."""
 
     def least_confidence(self, size: int) -> float | None:
         """Return the least probability of each token at which a whole draft pays; None: never."""

@@ -80,7 +80,7 @@ def _text(tuning: "Tuning") -> str:
         pays = "" if rows == 1 else "never" if least is None else f"{least:.0%} a token"
         lines.append(f"{rows:14}  {cost:19.2f}  {pays:>29}")
     if tuning.products:
-        lines += ["", "Products of few rows, in single products of MLX:"]
+        lines += ["", "Products and attention of few rows, in those of MLX for one row:"]
         lines += [f"  {': '.join(filter(None, product))}" for product in tuning.products]
     return "\n".join([*lines, "", *_meaning(tuning)])
 

@@ -224,7 +224,7 @@ def cost_key(
 
     It has the model's name, its size, its arguments, such as windows, and the types of its arrays,
     not its path: a file that was moved costs the same. On the CPU the BLAS, the kernels and the
-    number of cores belong to it as well, on Metal who multiplies few rows.
+    number of cores belong to it as well, on Metal who computes few rows.
     """
     products = (choice for choice, _ in description.products)
     sizes: dict[str, int] = {}

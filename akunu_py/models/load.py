@@ -110,7 +110,7 @@ def _adapted(
 
 
 def _with_products(steps: Steps[LoadedModel]) -> Steps[LoadedModel]:
-    """Load a model and choose who multiplies few rows with its weights."""
+    """Load a model and choose who computes few rows of its passes."""
     from akunu_py.models.metal.choice import choose_products  # for Metal alone
 
     loaded = yield from steps

@@ -74,7 +74,7 @@ class ModelDescription:
     """What was applied to the weights, in words; "" for nothing."""
 
     products: tuple[tuple[str, str], ...] = ()
-    """On Metal, who multiplies few rows with matrices of each shape, and the costs, in words."""
+    """On Metal, who computes few rows of each shape, and the costs, in words."""
 
     @classmethod
     def of(cls, path: Path, *, dense: bool, **facts: Any) -> "ModelDescription":

@@ -28,7 +28,7 @@ FETCH_VARIABLE = "AKUNU_FETCH_MODEL"
 """Where it is set, the default model is fetched without a question; scripts/akunu sets it."""
 
 METAL_VARIABLE = "AKUNU_METAL"
-"""Who multiplies few rows on Metal: "auto" lets a race decide, "mlx" leaves it to MLX."""
+"""Who computes with few rows on Metal: "auto" lets a race decide, "mlx" leaves it to MLX."""
 
 OTHER_VARIABLES = frozenset({
     CONFIG_VARIABLE, "AKUNU_BLAS", "AKUNU_CPU", CACHE_VARIABLE, "AKUNU_DATA_DIR", FETCH_VARIABLE,

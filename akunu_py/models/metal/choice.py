@@ -1,4 +1,4 @@
-"""Who multiplies few rows of a model on this Mac, and attends: raced once, then remembered.
+"""Who computes few rows of a pass on this Mac: raced once for a shape, then remembered.
 
 One file has the races of one machine, with this macOS, MLX and kernel. Missing, corrupt and
 foreign files are ignored, and so the shapes race again.

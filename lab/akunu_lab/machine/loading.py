@@ -57,7 +57,7 @@ def measure_memory(subject: Subject, _run: PartRun) -> MemoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class RacedProduct:
-    """Who multiplies matrices of a shape, and the costs by rows, in words."""
+    """Who computes a product or attention of a shape, and the costs by rows, in words."""
 
     choice: str
     costs: str
@@ -70,8 +70,8 @@ class LoadFigures(PartFigures):
     section = "How long is the wait?"
     explanation = (
         "Loading of the model, in a process that has imported MLX. On Metal, *choice* says who "
-        "multiplies few rows with matrices of each shape, by a race at the first load, and "
-        "*costs* are times of products in those of a single row:"
+        "computes few rows of products and attention of each shape, by a race at the first load, "
+        "and *costs* are times in those of MLX for one row:"
     )
     seconds: float
     products: tuple[RacedProduct, ...] = ()
