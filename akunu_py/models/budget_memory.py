@@ -1,24 +1,18 @@
 """What budgets learned about one model's passes on this machine, across replies and runs.
 
-Measured costs are in one file for each model, device and version of MLX. Missing, corrupt and
-foreign files are ignored. If a file cannot be written nothing is remembered: costs are learned anew
-in a few steps.
+Measured costs are in one file for each model, device and version of MLX. Without it costs are
+learned anew in a few steps.
 """
 
 import hashlib
-import json
-import logging
-import math
 import os
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Literal
 
 import mlx.core as mx
+import msgspec
 from mlx import nn
 from mlx.utils import tree_flatten
 
@@ -29,111 +23,32 @@ from akunu_py.decoding.pass_costs import roofline
 from akunu_py.models.device import on_cpu
 from akunu_py.models.load_steps import class_and_arguments
 from akunu_py.models.loaded_model import ModelDescription
+from akunu_py.models.measured_file import Measured, MeasuredFile
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS
-from akunu_py.system.files import open_to_read, replace_file
-from akunu_py.system.settings import cache_folder
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import RowBits
 
-_log = logging.getLogger(__name__)
-
-_FORMAT = 1
-_MOST_BYTES = 64 * 1024
-_MOST_ROWS = 256
-_MOST_BUCKETS = 32
-_LEAST_COST, _MOST_COST = 1e-4, 1e4
-
-Costs = dict[int, dict[int, float]]
-"""Context bucket -> rows of a pass -> cost in plain steps; see `akunu_py.decoding.pass_costs`."""
+_Rows = Annotated[int, msgspec.Meta(ge=0, le=256)]
+_ByRows = dict[_Rows, Annotated[float, msgspec.Meta(gt=0, le=1e4)]]
+"""Rows of a pass -> cost in plain steps; see `akunu_py.decoding.pass_costs`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """Content of a file."""
+class Costs(Measured, kw_only=True):
+    """What is remembered of one model."""
 
-    costs: Costs = field(default_factory=dict)
-    bit_equal: dict[int, int] = field(default_factory=dict)
+    format: Literal[1] = 1
+    costs: dict[Annotated[int, msgspec.Meta(ge=0, le=32)], _ByRows] = msgspec.field(
+        default_factory=dict
+    )
+    """By the bucket of the context."""
+    bit_equal: dict[_Rows, Annotated[int, msgspec.Meta(ge=0)]] = msgspec.field(default_factory=dict)
     """By the largest number of rows in a pass, the context up to which rows were found bit-equal
     (`akunu_py.models.row_bits`), 0 if some were not."""
-    shared: Costs = field(default_factory=dict)
+    shared: dict[_Rows, _ByRows] = msgspec.field(default_factory=dict)
     """Number of replies -> drafted rows and one more -> cost; see
     `akunu_py.decoding.shared_passes`."""
-
-
-class CostFile:
-    """The file of one key; the key identifies model, device and versions."""
-
-    def __init__(self, key: Mapping[str, str], folder: Path | None = None) -> None:
-        self.key = dict(key)
-        self._folder = folder
-
-    @property
-    def path(self) -> Path:
-        digest = hashlib.sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
-        return (self._folder or cache_folder()) / "costs" / f"{digest}.json"
-
-    def load(self) -> Remembered:
-        try:
-            with open_to_read(self.path) as stream:
-                data = stream.read(_MOST_BYTES + 1)
-            return self._parse(data)
-        except FileNotFoundError:
-            return Remembered()
-        except (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-            # RuntimeError: no home folder can be found, or JSON nested too deeply.
-            _log.info("the costs of passes are measured anew: %s", error)
-            return Remembered()
-
-    def save(
-        self,
-        costs: Mapping[str, Mapping[str, float]],
-        bit_equal: Mapping[int, int],
-        shared: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-    ) -> None:
-        """Replace the file by these costs, in the form of `PassCosts.to_dict`, atomically."""
-        record = {
-            "format": _FORMAT, "key": self.key, "costs": costs, "bit_equal": dict(bit_equal),
-            "shared": dict(shared),
-        }  # fmt: skip
-        try:
-            path = self.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, json.dumps(record).encode(), private=False)
-        except (OSError, RuntimeError) as error:
-            _log.info("the costs of passes are not remembered: %s", error)
-
-    def _parse(self, data: bytes) -> Remembered:
-        """Parse a file's bytes; for anything unexpected it raises what `load` catches."""
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"{self.path} is larger than {_MOST_BYTES} bytes")
-        record = json.loads(data)
-        if record["format"] != _FORMAT or record["key"] != self.key:
-            raise ValueError(f"{self.path} belongs to another model, device or version")
-        equal = record.get("bit_equal", {})
-        return Remembered(
-            _costs(record["costs"], _MOST_BUCKETS),
-            {_within(int(rows), _MOST_ROWS): _within(held) for rows, held in equal.items()},
-            _costs(record.get("shared", {}), _MOST_ROWS),
-        )
-
-
-def _costs(value: Any, most: int) -> Costs:
-    """Read costs by a number up to `most`, and by rows."""
-    return {
-        _within(int(number), most): {
-            _within(int(rows), _MOST_ROWS): _within(cost, _MOST_COST, least=_LEAST_COST)
-            for rows, cost in by_rows.items()
-        }
-        for number, by_rows in value.items()
-    }
-
-
-def _within(number: Any, most: float = math.inf, *, least: float = 0) -> Any:
-    if not least <= number <= most:
-        raise ValueError(f"{str(number)[:20]!r} is not a number from {least} to {most}")
-    return number
 
 
 _RIDGE_GPU = 4.0
@@ -156,7 +71,8 @@ class BudgetMemory:
         kv_bits: KVBits | None = None,
         block_rows: int | None = None,
     ) -> None:
-        self.file = CostFile(cost_key(description, model, kv_bits=kv_bits, block_rows=block_rows))
+        key = cost_key(description, model, kv_bits=kv_bits, block_rows=block_rows)
+        self.file = MeasuredFile("costs", Costs, key)
         self.state = BudgetState(_prior())
         remembered = self.file.load()
         self.state.costs.remember(remembered.costs)
@@ -199,7 +115,10 @@ class BudgetMemory:
         found = self.state.costs.num_samples + shared.num_samples
         if found - self._saved >= new_samples:
             self._saved = found
-            self.file.save(self.state.costs.to_dict(), self._bit_equal, shared.to_dict())
+            costs = self.state.costs.to_dict()
+            self.file.save(
+                format=1, costs=costs, bit_equal=self._bit_equal, shared=shared.to_dict()
+            )
 
 
 def _prior() -> CostCurve:

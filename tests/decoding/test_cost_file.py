@@ -6,35 +6,45 @@ import sys
 
 import pytest
 
-from akunu_py.models.budget_memory import CostFile, Remembered, cache_folder
+from akunu_py.models.budget_memory import Costs
+from akunu_py.models.measured_file import MeasuredFile
+from akunu_py.system.settings import cache_folder
 
 KEY = {"model": "m", "device": "d", "mlx": "1"}
 COSTS = {"0": {"3": 1.2, "5": 2.0}, "2": {"5": 4.5}}
 
 
+def cost_file(key, folder):
+    return MeasuredFile("costs", Costs, key, folder)
+
+
+def holding(**content):
+    return Costs(key=KEY, **content)
+
+
 def test_what_is_saved_comes_back(tmp_path):
-    file = CostFile(KEY, tmp_path)
-    assert file.load() == Remembered()
-    file.save(COSTS, {})
-    assert CostFile(dict(reversed(KEY.items())), tmp_path).load() == Remembered(
-        {0: {3: 1.2, 5: 2.0}, 2: {5: 4.5}}
+    file = cost_file(KEY, tmp_path)
+    assert file.load() == holding()
+    file.save(format=1, costs=COSTS)
+    assert cost_file(dict(reversed(KEY.items())), tmp_path).load() == holding(
+        costs={0: {3: 1.2, 5: 2.0}, 2: {5: 4.5}}
     )
-    file.save({"0": {"4": 1.5}}, {17: 0, 33: 400})
-    assert file.load() == Remembered({0: {4: 1.5}}, {17: 0, 33: 400})
-    file.save({}, {}, {"8": {"2": 1.1}})
-    assert file.load() == Remembered(shared={8: {2: 1.1}})
+    file.save(format=1, costs={"0": {"4": 1.5}}, bit_equal={17: 0, 33: 400})
+    assert file.load() == holding(costs={0: {4: 1.5}}, bit_equal={17: 0, 33: 400})
+    file.save(shared={"8": {"2": 1.1}})
+    assert file.load() == holding(shared={8: {2: 1.1}})
     assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
 
 
 @pytest.mark.parametrize("change", ["model", "device", "mlx"])
 def test_others_have_files_of_their_own(tmp_path, change):
-    file = CostFile(KEY, tmp_path)
-    file.save(COSTS, {})
-    other = CostFile(KEY | {change: "other"}, tmp_path)
-    assert other.load() == Remembered()
+    file = cost_file(KEY, tmp_path)
+    file.save(format=1, costs=COSTS)
+    other = cost_file(KEY | {change: "other"}, tmp_path)
+    assert not other.load().costs
     # Even under the same name: two keys may share a digest, and people copy files.
     file.path.rename(other.path)
-    assert other.load() == Remembered()
+    assert not other.load().costs
 
 
 @pytest.mark.parametrize(
@@ -45,11 +55,11 @@ def test_others_have_files_of_their_own(tmp_path, change):
     ],
 )  # fmt: skip
 def test_files_that_are_none(tmp_path, content):
-    file = CostFile(KEY, tmp_path)
+    file = cost_file(KEY, tmp_path)
     file.path.parent.mkdir(parents=True)
     file.path.write_bytes(content)
-    assert file.load() == Remembered()
-    file.save(COSTS, {})
+    assert file.load() == holding()
+    file.save(format=1, costs=COSTS)
     assert file.load().costs
 
 
@@ -63,14 +73,14 @@ def test_files_that_are_none(tmp_path, content):
     ],
 )  # fmt: skip
 def test_costs_that_are_none(tmp_path, costs):
-    file = CostFile(KEY, tmp_path)
+    file = cost_file(KEY, tmp_path)
     file.path.parent.mkdir(parents=True)
     file.path.write_text(json.dumps({"format": 1, "key": KEY, "costs": costs}))
-    assert file.load() == Remembered()
+    assert file.load() == holding()
     if costs != {"99": {}}:
         record = {"format": 1, "key": KEY, "costs": COSTS, "shared": costs}
         file.path.write_text(json.dumps(record))
-        assert file.load() == Remembered()
+        assert file.load() == holding()
 
 
 @pytest.mark.parametrize(
@@ -78,23 +88,23 @@ def test_costs_that_are_none(tmp_path, costs):
     [None, 1, "yes", [], {"17": None}, {"17": -1}, {"x": 4}, {"999": 4}],
 )
 def test_texts_in_which_rows_are_bit_equal_that_are_none(tmp_path, equal):
-    file = CostFile(KEY, tmp_path)
+    file = cost_file(KEY, tmp_path)
     file.path.parent.mkdir(parents=True)
     record = {"format": 1, "key": KEY, "costs": COSTS, "bit_equal": equal}
     file.path.write_text(json.dumps(record))
-    assert file.load() == Remembered()
+    assert file.load() == holding()
 
 
 def test_a_place_that_cannot_be_written_or_read(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    file = CostFile(KEY, blocked)
-    file.save(COSTS, {})
-    assert file.load() == Remembered()
-    file = CostFile(KEY, tmp_path)
+    file = cost_file(KEY, blocked)
+    file.save(format=1, costs=COSTS)
+    assert file.load() == holding()
+    file = cost_file(KEY, tmp_path)
     file.path.mkdir(parents=True)
-    file.save(COSTS, {})
-    assert file.load() == Remembered()
+    file.save(format=1, costs=COSTS)
+    assert file.load() == holding()
     assert list(file.path.parent.iterdir()) == [file.path]
 
 

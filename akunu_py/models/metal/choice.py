@@ -1,17 +1,14 @@
 """Who computes few rows of a pass on this Mac: raced once for a shape, then remembered.
 
-One file has the races of one machine, with this macOS, MLX and kernel. Missing, corrupt and
-foreign files are ignored, and so the shapes race again.
+One file has the races of one machine, with this macOS, MLX and kernel.
 """
 
 import hashlib
-import json
 import logging
 import platform
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import mlx.core as mx
 import msgspec
@@ -20,25 +17,22 @@ from mlx import nn
 from akunu_py.models.attention import largest_part, met, won
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load_steps import Steps
+from akunu_py.models.measured_file import Measured, MeasuredFile
 from akunu_py.models.metal.few_rows import BODY, HEADER, Form
 from akunu_py.models.metal.layers import form_of, give_few_rows
 from akunu_py.models.metal.race import SIZES, Raced, race, race_attention
 from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
-from akunu_py.system.files import open_to_read, replace_file
-from akunu_py.system.settings import cache_folder
 
 _log = logging.getLogger(__name__)
 
 _MACHINE = ("device_name", "architecture", "memory_size")
-_MOST_BYTES = 2**20
 _MOST_S = 3.0
 """Seconds after which no further shape races; the next load goes on."""
 
 
-class _File(msgspec.Struct):
-    key: dict[str, str]
-    shapes: dict[str, Raced] = {}
+class _Races(Measured, kw_only=True):
+    shapes: dict[str, Raced] = msgspec.field(default_factory=dict)
 
 
 _Contest = tuple[Callable[[], Raced], Callable[[list[int]], None]]
@@ -50,7 +44,8 @@ def choose_products(model: nn.Module) -> Steps[tuple[tuple[str, str], ...]]:
 
     Shapes that did not race yet do so now.
     """
-    found, contests = _remembered(), {**_products(model), **_attentions(model)}
+    file, contests = _file(), {**_products(model), **_attentions(model)}
+    found = file.load()
     new = [name for name in contests if name not in found.shapes]
     if new:
         _log.warning("measuring passes of few rows on this Mac, once for each of their shapes")
@@ -66,7 +61,7 @@ def choose_products(model: nn.Module) -> Steps[tuple[tuple[str, str], ...]]:
             found.shapes[name] = Raced(f"does not run: {text:.80}")
         yield
     if new:
-        _remember(found)
+        file.save(shapes=found.shapes)
     said = []
     for name, (_, use) in contests.items():
         raced = found.shapes.get(name, Raced("was not measured yet"))
@@ -110,43 +105,19 @@ def _attentions(model: nn.Module) -> dict[str, _Contest]:
 def forget_races() -> None:
     """Have the shapes of the next model race again."""
     try:
-        _path(_key()).unlink(missing_ok=True)
+        _file().path.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:
         _log.info("races cannot be forgotten: %s", error)
 
 
-def _key() -> dict[str, str]:
+def _file() -> MeasuredFile[_Races]:
     info = mx.device_info()
     kernel = BODY + HEADER.read_text(encoding="utf-8")
-    return {
+    key = {
         "machine": " ".join(str(info.get(name)) for name in _MACHINE),
         "macos": platform.mac_ver()[0],
         "mlx": str(getattr(mx, "__version__", "")),
         "kernel": hashlib.sha256(kernel.encode()).hexdigest()[:16],
         "sizes": str(SIZES),
     }
-
-
-def _path(key: dict[str, str]) -> Path:
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    return cache_folder() / "products" / f"{digest}.json"
-
-
-def _remembered() -> _File:
-    key = _key()
-    try:
-        with open_to_read(_path(key)) as stream:
-            file = msgspec.json.decode(stream.read(_MOST_BYTES), type=_File)
-    except (OSError, RuntimeError, ValueError):
-        # msgspec's errors are ValueErrors; RuntimeError: no home folder can be found.
-        return _File(key)
-    return file if file.key == key else _File(key)
-
-
-def _remember(file: _File) -> None:
-    try:
-        path = _path(file.key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.encode(file), private=False)
-    except (OSError, RuntimeError) as error:
-        _log.info("races are not remembered: %s", error)
+    return MeasuredFile("products", _Races, key)
