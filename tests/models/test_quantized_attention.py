@@ -8,8 +8,8 @@ import pytest
 from mlx_lm.models.cache import QuantizedKVCache
 from whole_numbers import as_read
 
+from akunu_py.models.attention import attend_quantized
 from akunu_py.models.device import has_kernels
-from akunu_py.models.quantized_attention import attend_quantized
 
 HEADS, SHARED, WIDTH, GROUP = 4, 2, 64, 32
 

@@ -20,7 +20,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.attention import attend_few, attend_quantized
-from akunu_py.models.passes.caches import Apart, Held, RowsCache, Stepped
+from akunu_py.models.passes.caches import Apart, Held, RowsCache
 from akunu_py.models.passes.plan import PassPlan, by_row
 from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
 from akunu_py.system.errors import ModelFormatError
