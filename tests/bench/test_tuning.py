@@ -56,7 +56,7 @@ def test_on_metal_the_products_of_few_rows_are_shown():
 
 def test_on_metal_tuning_repeats_the_race(monkeypatch, tmp_path):
     monkeypatch.setenv("AKUNU_CACHE_DIR", str(tmp_path))
-    raced = choice._path(choice._key())
+    raced = choice._file().path
     raced.parent.mkdir()
     raced.touch()
     race_anew()
