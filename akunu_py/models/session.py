@@ -22,6 +22,7 @@ from akunu_py.models.cached_rows import (
 from akunu_py.models.device import ReplyFrame, replies_stream
 from akunu_py.models.hidden_states import HandedStates, SessionRows
 from akunu_py.models.load_steps import Steps, model_digest
+from akunu_py.models.passes.forward import idle_device
 from akunu_py.models.passes.plan import PassRows
 from akunu_py.models.passes.tree_trials import Trees
 from akunu_py.models.passes.trees import DraftRows
@@ -338,6 +339,7 @@ class Session(Target):
             pending = self._choosing.pending(_sent(logits), self._rows.tokens, [(last,)])
             # Queued before the next pass is built, so that the device has work meanwhile.
             pending.queue()
+            self._in_flight = pending
             self._rows.tokens.append(last)
             choices = [(yield from self._read_and_look_ahead(pending, last))]
             fed = 1
@@ -392,14 +394,16 @@ class Session(Target):
 
     def commit(self, accepted: Sequence[int]) -> None:
         """Keep the rows of accepted draft tokens, drop the others."""
-        if self._drafted is not None and self._undecided:
-            path = self._drafted.rows_of(accepted)
-            self._rows.keep(self._drafted.tokens, path)
-            if self._states is not None and self._drafted.tree is not None:
-                self._states.keep(path)
-        self._undecided = False
-        self._rows.settled = True
-        self._hand_states()
+        # In the stream of the passes, which would otherwise wait for each array of another one.
+        with mx.stream(self.stream):
+            if self._drafted is not None and self._undecided:
+                path = self._drafted.rows_of(accepted)
+                self._rows.keep(self._drafted.tokens, path)
+                if self._states is not None and self._drafted.tree is not None:
+                    self._states.keep(path)
+            self._undecided = False
+            self._rows.settled = True
+            self._hand_states()
         self._steps += 1
         if self._steps % _CLEAR_EVERY == 0:
             mx.clear_cache()
@@ -409,12 +413,12 @@ class Session(Target):
         if not draft.tokens:
             return [(yield from self._read_and_look_ahead(pending, last))]
         token: int = pending.tokens[0].item()  # type: ignore[assignment]
+        self._in_flight = None
         rows = DraftRows.below(draft, token)
         if rows is None:
             # No token of the draft can be accepted: the plain pipeline continues.
             chosen = yield from self._read_and_look_ahead(pending, last)
             return [chosen, *[-1] * len(draft)]
-        self._in_flight = None
         first = self._choosing.read(pending, (last,), 1)
         found = yield from self._verify(rows)
         return [*first, *rows.by_node(found, -1)]
@@ -443,7 +447,7 @@ class Session(Target):
         """Frame the building of a pass, whose `rows` are this session's, and keep their states."""
         # A plain step queues the next pass before `commit`.
         self._hand_states()
-        with self._listening():
+        with self._listening(), idle_device(self._in_flight is None):
             yield
         if self._states is not None:
             self._states.built(self._rows.first_fed, rows)
@@ -464,10 +468,10 @@ class Session(Target):
 
         `last` is the token of the choice's row.
         """
-        self._in_flight = None
         position = len(self._rows.tokens)
         choosing = self._choosing
         if position + 1 >= self._end or choosing.needs_tokens or not self.look_ahead:
+            self._in_flight = None
             yield None
             return choosing.read(pending, (last,), 1)[0]
         # The token is not known on the host yet; only penalties and constraints would need it.

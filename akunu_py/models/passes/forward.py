@@ -1,18 +1,24 @@
 """Runs a plan."""
 
+import contextlib
 import logging
+import threading
 import weakref
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
 from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import LATENT_LAYERS
+from akunu_py.models.device import on_cpu
 from akunu_py.models.passes import trials
 from akunu_py.models.passes.caches import RowsCache
 from akunu_py.models.passes.plan import PassPlan
 from akunu_py.models.passes.seams import install, open_plan
+from akunu_py.models.rollback.caches import leaves
 from akunu_py.models.rollback.recurrence import Record
 
 _log = logging.getLogger(__name__)
@@ -21,6 +27,39 @@ MOST_ABSORBED = 65
 """Rows of one text up to which latent attention computes in the width of its cache: the last token
 and 64 drafted ones. mlx-lm does so for one row; for several it computes keys and values of all rows
 in the cache anew, which is cheaper only for very many."""
+
+
+_BEGUN_BEHIND = (1, 4, 16, 64)
+"""Numbers of layers that are queued before the next ones are built; each keeps the device busy
+meanwhile."""
+
+_open = threading.local()
+
+
+@contextlib.contextmanager
+def idle_device(idle: bool) -> Iterator[None]:
+    """Queue passes of this thread layers at a time, inside, if the device has nothing to do.
+
+    Building a whole pass takes milliseconds. On a CPU the device is never idle: its cores build.
+    """
+    before = getattr(_open, "idle", False)
+    _open.idle = before or (idle and not on_cpu())
+    try:
+        yield
+    finally:
+        _open.idle = before
+
+
+class _Layers(list[Any]):
+    """The caches of a pass, by layer; classes ask for the next when a layer is built."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, cache in enumerate(super().__iter__()):
+            if number in _BEGUN_BEHIND and getattr(_open, "idle", False):
+                built = self[number - 1]
+                held = leaves(built.parts if isinstance(built, RowsCache) else [built])
+                mx.async_eval([vars(leaf) for leaf in held])  # type: ignore[no-untyped-call]
+            yield cache
 
 
 class Forward:
@@ -51,13 +90,13 @@ class Forward:
         if plan.is_chain and not (self._latent and 1 < plan.rows <= MOST_ABSORBED):
             (part,) = plan.parts
             with part.record:
-                logits = [model(part.tokens[None], cache=list(part.caches))]
+                logits = [model(part.tokens[None], cache=_Layers(part.caches))]
         else:
             layers = zip(*(part.caches for part in plan.parts), strict=True)
             caches = [RowsCache.standing(plan, layer, self._latent) for layer in layers]
             tokens = mx.concatenate([part.tokens for part in plan.parts])
             with open_plan(plan):
-                rows = model(tokens[:, None], cache=caches)
+                rows = model(tokens[:, None], cache=_Layers(caches))
             for cache in caches:
                 cache.check()
             logits = plan.split(rows.swapaxes(0, 1), 1)
