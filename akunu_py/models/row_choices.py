@@ -21,17 +21,15 @@ class PendingChoices(NamedTuple):
     """The token after each row, uint32 [1], which may be fed to the next pass."""
 
     to_read: mx.array
-    """What is read: the tokens, followed by the rows' candidates if they are tracked."""
+    """All that the host gets, in one transfer, uint32: the tokens, the bits of their totals, the
+    rows' candidates if they are tracked, and if log probabilities are reported, the ids and the
+    bits of those."""
 
-    totals: mx.array
     kind: mx.Dtype
-    logprobs: "Sequence[RowLogprobs]" = ()
-    """Log probabilities of the rows, if they are reported."""
 
     def queue(self) -> None:
         """Have the device compute them, without waiting."""
-        found = itertools.chain(*self.logprobs)
-        mx.async_eval(self.to_read, self.totals, *found)  # type: ignore[no-untyped-call]
+        mx.async_eval(self.to_read)  # type: ignore[no-untyped-call]
 
 
 class RowLogprobs(NamedTuple):
@@ -52,10 +50,6 @@ class RowLogprobs(NamedTuple):
             ids = mx.concatenate([ids, top_candidates(logits, count)], axis=-1)
         values = mx.take_along_axis(wide, ids, axis=-1) - mx.logsumexp(wide, axis=-1, keepdims=True)
         return cls(ids, values)
-
-    def read(self) -> tuple[TokenLogprob, ...]:
-        """Bring them to the host."""
-        return token_logprobs(self.ids.tolist(), self.values.tolist())
 
 
 def token_logprobs(ids: Any, values: Any) -> tuple[TokenLogprob, ...]:
@@ -142,17 +136,15 @@ class RowChoices:
                 for row, path, mask in zip(split, paths, masks, strict=True)
             ]
         tokens = [choice.token for choice in choices]
-        candidates = [top_candidates(rows, self._width).flatten()] if self._width else []
-        reported = self._reported
-        return PendingChoices(
-            tokens,
-            to_read=_joined([*tokens, *candidates]),
-            totals=_joined([choice.total for choice in choices]),
-            kind=logits.dtype,
-            logprobs=[]
-            if reported is None
-            else [RowLogprobs.of(*of, reported) for of in zip(split, tokens, strict=True)],
-        )
+        found = [*tokens, _bits(_joined([choice.total for choice in choices]))]
+        if self._width:
+            found.append(top_candidates(rows, self._width).flatten())
+        if self._reported is not None:
+            several = zip(split, tokens, strict=True)
+            logprobs = [RowLogprobs.of(row, token, self._reported) for row, token in several]
+            found += (ids.flatten() for ids, _ in logprobs)
+            found += (_bits(values) for _, values in logprobs)
+        return PendingChoices(tokens, mx.concatenate(found), logits.dtype)
 
     def _choices_in_turn(
         self,
@@ -181,20 +173,19 @@ class RowChoices:
         `fed` are the tokens of the rows. Raises ModelFormatError for such a row among the first
         `sure` ones, which follow the reply itself.
         """
-        ids: list[int] = pending.to_read.tolist()  # type: ignore[assignment]
-        totals: list[list[float]] = pending.totals.tolist()  # type: ignore[assignment]
-        chosen = [is_choice(total) for (total,) in totals]
+        count = len(fed)
+        read = np.array(pending.to_read.tolist(), np.uint32)
+        ids, totals, best, logprobs = np.split(read, np.cumsum([count, count, count * self._width]))
+        chosen = [is_choice(total) for total in totals.view(np.float32).tolist()]
         if not all(chosen[:sure]):
             raise no_choice(pending.kind)
-        self.logprobs += itertools.chain.from_iterable(one.read() for one in pending.logprobs)
-        width, count = self._width, len(fed)
-        if width:
-            self.found += [
-                (token, ids[first : first + width])
-                for token, first in zip(fed, range(count, len(ids), width), strict=True)
-            ]
+        if self._width:
+            self.found += zip(fed, best.reshape(count, -1).tolist(), strict=True)
+        if logprobs.size:
+            named, values = logprobs.reshape(2, count, -1)
+            self.logprobs += token_logprobs(named.tolist(), values.view(np.float32).tolist())
         return [
-            token if made else NO_CHOICE for token, made in zip(ids[:count], chosen, strict=True)
+            token if made else NO_CHOICE for token, made in zip(ids.tolist(), chosen, strict=True)
         ]
 
     def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
@@ -265,6 +256,11 @@ class ConstrainedChoices(RowChoices):
 
 def _joined(arrays: list[mx.array]) -> mx.array:
     return mx.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+
+
+def _bits(numbers: mx.array) -> mx.array:
+    """Return the bits of numbers as float32, uint32 [n]."""
+    return numbers.flatten().astype(mx.float32).view(mx.uint32)
 
 
 def top_candidates(logits: mx.array, count: int) -> mx.array:

@@ -341,7 +341,7 @@ class Session(Target):
             pending.queue()
             self._in_flight = pending
             self._rows.tokens.append(last)
-            choices = [(yield from self._read_and_look_ahead(pending, last))]
+            choices = yield from self._choose_in_flight(pending, last, draft)
             fed = 1
         self.last_pass = PassReport(fed, was_in_flight, self.in_flight)
         return choices
@@ -410,18 +410,22 @@ class Session(Target):
 
     def _choose_in_flight(self, pending: PendingChoices, last: int, draft: Draft) -> Choosing:
         """Choose after a step in flight: the last token's row is fed, its choice is queued."""
-        if not draft.tokens:
-            return [(yield from self._read_and_look_ahead(pending, last))]
-        token: int = pending.tokens[0].item()  # type: ignore[assignment]
-        self._in_flight = None
-        rows = DraftRows.below(draft, token)
-        if rows is None:
+        first = None
+        if draft.tokens:
+            (first,) = self._choosing.read(pending, (last,), 1)
+            self._in_flight = None
+            rows = DraftRows.below(draft, first)
+            if rows is not None:
+                found = yield from self._verify(rows)
+                return [first, *rows.by_node(found, -1)]
             # No token of the draft can be accepted: the plain pipeline continues.
-            chosen = yield from self._read_and_look_ahead(pending, last)
-            return [chosen, *[-1] * len(draft)]
-        first = self._choosing.read(pending, (last,), 1)
-        found = yield from self._verify(rows)
-        return [*first, *rows.by_node(found, -1)]
+        yield from self._look_ahead(pending)
+        if first is None:
+            yield None
+            (first,) = self._choosing.read(pending, (last,), 1)
+        if self._in_flight is not None:
+            self._rows.tokens.append(first)
+        return [first, *[-1] * len(draft)]
 
     def _verify(self, rows: DraftRows) -> Choosing:
         """Feed rows in one pass; return the choice after each."""
@@ -461,27 +465,18 @@ class Session(Target):
         if self._states is not None:
             self._states.hand(len(self._rows.tokens))
 
-    def _read_and_look_ahead(
-        self, pending: PendingChoices, last: int
-    ) -> Generator[PassRows | None, mx.array | None, int]:
-        """Read a queued choice, after queueing the pass over it if a further token is needed.
-
-        `last` is the token of the choice's row.
-        """
-        position = len(self._rows.tokens)
+    def _look_ahead(
+        self, pending: PendingChoices
+    ) -> Generator[PassRows | None, mx.array | None, None]:
+        """Queue the pass over a choice if a further token is needed."""
         choosing = self._choosing
-        if position + 1 >= self._end or choosing.needs_tokens or not self.look_ahead:
+        if len(self._rows.tokens) + 1 >= self._end or choosing.needs_tokens or not self.look_ahead:
             self._in_flight = None
-            yield None
-            return choosing.read(pending, (last,), 1)[0]
-        # The token is not known on the host yet; only penalties and constraints would need it.
+            return
+        # The host may not know the token yet; only penalties and constraints would need it.
         logits = yield self._rows.planned(pending.tokens[0])
         self._in_flight = choosing.pending(_sent(logits), self._rows.tokens, [(-1,)])
         self._in_flight.queue()
-        yield None
-        (token,) = choosing.read(pending, (last,), 1)
-        self._rows.tokens.append(token)
-        return token
 
     @property
     def _choosing(self) -> RowChoices:

@@ -95,15 +95,14 @@ def test_they_are_waited_for_with_the_choice_and_the_next_step_is_under_way(sess
     session.track_candidates(NUM_CANDIDATES)
     session.choose(prompt[-1], Draft.empty())
     session.commit(())
-    assert session._in_flight.to_read.shape == (1 + NUM_CANDIDATES,)
+    assert session._in_flight.to_read.shape == (2 + NUM_CANDIDATES,)
     queued = []
     monkeypatch.setattr(mx, "async_eval", lambda *arrays: queued.append(arrays))
     first = int(session._in_flight.to_read[0].item())
     session.choose(first, Draft.empty())
     session.commit(())
-    ((to_read, total),) = queued
+    ((to_read,),) = queued
     assert to_read is session._in_flight.to_read
-    assert total is session._in_flight.totals
 
 
 def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):

@@ -134,7 +134,7 @@ def test_without_rollback_the_output_changes(session, model, monkeypatch):
 
 
 def test_the_device_has_work_before_the_next_pass_is_put_together(session, monkeypatch):
-    """A cold step queues its own pass at once, and every step one choice: its token and total."""
+    """A cold step queues its own pass at once, and every step one choice, in one array."""
     events = []
     run, queue = Passes.run, mx.async_eval
 
@@ -155,7 +155,7 @@ def test_the_device_has_work_before_the_next_pass_is_put_together(session, monke
     for _ in range(3):
         (last,) = session.choose(last, Draft.empty())
         session.commit(())
-    assert events == ["feed", "queue 2"] * 4
+    assert events == ["feed", "queue 1"] * 4
 
 
 def test_drafts_are_bounded_by_the_context_and_the_reply(model):
