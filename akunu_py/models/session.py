@@ -5,6 +5,7 @@ import gc
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
@@ -24,7 +25,6 @@ from akunu_py.models.hidden_states import HandedStates, SessionRows
 from akunu_py.models.load_steps import Steps, model_digest
 from akunu_py.models.passes.forward import idle_device
 from akunu_py.models.passes.plan import PassRows
-from akunu_py.models.passes.tree_trials import Trees
 from akunu_py.models.passes.trees import DraftRows
 from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoices, RowChoices, Scoring
@@ -36,6 +36,9 @@ from akunu_py.sampling.sampler import Sampler
 from akunu_py.system.errors import ContractError
 from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import Draft, PassReport, TokenLogprob
+
+if TYPE_CHECKING:
+    from akunu_py.models.passes.tree_trials import Trees
 
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
@@ -272,6 +275,8 @@ class Session(Target):
         if self._reproducible or not self._rows.passes.takes_trees:
             return False
         if self._trees is None:
+            from akunu_py.models.passes.tree_trials import Trees  # a chat needs none at its start
+
             self._trees = Trees(self._rows.model, self.context)
         depth = 1 + max(draft.depths(), default=0)
         # After an interrupted try the content of the caches is unknown.

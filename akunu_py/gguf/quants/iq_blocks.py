@@ -134,8 +134,9 @@ def _nibbles(packed: Bytes) -> Bytes:
     return both.reshape(len(packed), -1)
 
 
-IQ2_VALUES = tuple(
-    17.5 * (code >> 2 & 2) + 16.5 * (code >> 1 & 2) + 9 * (code & 2) - 43 for code in range(16)
+_CODES = np.arange(16)
+IQ2_VALUES: tuple[float, ...] = tuple(
+    (17.5 * (_CODES >> 2 & 2) + 16.5 * (_CODES >> 1 & 2) + 9 * (_CODES & 2) - 43).tolist()
 )
 """Values of IQ2's codes, in scales: sums of +-17.5, +-16.5 and +-9 by their upper bits."""
 
@@ -227,7 +228,7 @@ def iq1_m(blocks: Bytes, codes: Bytes) -> Parts:
     return (2 * steps.reshape(-1, 16).astype(np.uint8) + 1) * (d * np.float32(0.25)), None
 
 
-_IQ4_PAIRS = np.array([value + 128 for value in IQ4_VALUES], np.uint16)
+_IQ4_PAIRS = (np.array(IQ4_VALUES) + 128).astype(np.uint16)
 _IQ4_PAIRS = (_IQ4_PAIRS[:, None] << np.uint16(8) | _IQ4_PAIRS).reshape(-1)
 """The codes of a byte's two nibbles, the low one's in the low byte."""
 

@@ -273,4 +273,4 @@ MOVING = {path for path in interrupts.MOVING if not path.endswith("recurrence.py
 @pytest.mark.parametrize("name", ["llama", "mamba2"])
 def test_an_interrupt_of_a_beam_search(name):
     files = MOVING | {beam_rows.__file__}
-    assert interrupted(Searching(name), "asks", "line", files) > 500
+    assert interrupted(Searching(name), "asks", "line", files) > 400
