@@ -21,7 +21,7 @@ _BY_CHIP = (
         {1: 1.0, 2: 1.02, 4: 1.28, 6: 2.04, 8: 2.5, 9: 3.14, 10: 3.94, 32: 4.0, 33: 7.77, 64: 7.9},
     ),
     # M4 Pro: between products (ml-explore/mlx#3839 and #3852) and whole passes of 27 billion
-    # parameters (mlx-dspark), which are cheaper at 8 and dearer beyond.
+    # parameters (mlx-dspark), which are cheaper at 8 and more expensive beyond.
     (
         r"M4",
         {1: 1.0, 2: 1.05, 4: 1.47, 5: 1.75, 8: 2.2, 9: 3.3, 16: 4.06, 32: 5.4, 33: 9.0, 64: 9.2},
@@ -32,7 +32,7 @@ _BY_CHIP = (
 
 
 def reported_costs(chip: str) -> CostCurve:
-    """Return the curve of a chip such as "Apple M4 Pro"; the dearest if nobody measured it."""
+    """Return the curve of a chip such as "Apple M4 Pro"; the most expensive if nobody measured it."""
     for pattern, points in _BY_CHIP:
         if re.search(rf"\b{pattern}\b", chip):
             return CostCurve(points, stepped=True)
