@@ -32,7 +32,7 @@ _BY_CHIP = (
 
 
 def reported_costs(chip: str) -> CostCurve:
-    """Return the curve of a chip such as "Apple M4 Pro"; the most expensive if nobody measured it."""
+    """Return the curve of a chip such as "Apple M4 Pro"; the highest if nobody measured it."""
     for pattern, points in _BY_CHIP:
         if re.search(rf"\b{pattern}\b", chip):
             return CostCurve(points, stepped=True)
