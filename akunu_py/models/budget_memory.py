@@ -35,7 +35,7 @@ _ByRows = dict[_Rows, Annotated[float, msgspec.Meta(gt=0, le=1e4)]]
 """Rows of a pass -> cost in plain steps; see `akunu_py.decoding.pass_costs`."""
 
 
-class Costs(Measured, kw_only=True):
+class RememberedCosts(Measured, kw_only=True):
     """What is remembered of one model."""
 
     format: Literal[1] = 1
@@ -72,7 +72,7 @@ class BudgetMemory:
         block_rows: int | None = None,
     ) -> None:
         key = cost_key(description, model, kv_bits=kv_bits, block_rows=block_rows)
-        self.file = MeasuredFile("costs", Costs, key)
+        self.file = MeasuredFile("costs", RememberedCosts, key)
         self.state = BudgetState(_prior())
         remembered = self.file.load()
         self.state.costs.remember(remembered.costs)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from akunu_py.models.budget_memory import Costs
+from akunu_py.models.budget_memory import RememberedCosts
 from akunu_py.models.measured_file import MeasuredFile
 from akunu_py.system.settings import cache_folder
 
@@ -15,11 +15,11 @@ COSTS = {"0": {"3": 1.2, "5": 2.0}, "2": {"5": 4.5}}
 
 
 def cost_file(key, folder):
-    return MeasuredFile("costs", Costs, key, folder)
+    return MeasuredFile("costs", RememberedCosts, key, folder)
 
 
 def holding(**content):
-    return Costs(key=KEY, **content)
+    return RememberedCosts(key=KEY, **content)
 
 
 def test_what_is_saved_comes_back(tmp_path):

@@ -30,8 +30,7 @@ in the cache anew, which is cheaper only for very many."""
 
 
 _BEGUN_BEHIND = (1, 4, 16, 64)
-"""Numbers of layers that are queued before the next ones are built; each keeps the device busy
-meanwhile."""
+"""Numbers of layers that are queued before the next ones are built, so that the device begins."""
 
 _open = threading.local()
 

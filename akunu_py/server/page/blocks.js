@@ -4,6 +4,8 @@
    [name, attributes, ...trees]. Nodes are made by name from a list and filled with text nodes, so
    that no text becomes markup. Images stay as they are written: nothing is fetched. */
 
+const showsSources = () => document.body.classList.contains("drafts");
+
 /* Text that grows, and who drafted which part of it: null for the model itself. */
 class SourcedText {
   constructor(text = "", runs = null) {
@@ -31,7 +33,7 @@ class SourcedText {
 
   /* Returns the trees of the text between two places: what was drafted is in spans, if sources show. */
   between(start, end) {
-    if (!document.body.classList.contains("drafts")) return start < end ? [this.text.slice(start, end)] : [];
+    if (!showsSources()) return start < end ? [this.text.slice(start, end)] : [];
     let [low, high] = [0, this.runs.length];
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -60,6 +62,7 @@ class Tinter {
   /* Returns a tree with its tinted ones: `before` is what this returned for the tree in its place. */
   tint(tree, before) {
     const { place, cut } = this;
+    if (!showsSources()) return { tree, place, tinted: [tree] };
     if (before?.place === place && before.whole && same(before.tree, tree)) {
       this.place = before.end;
       return before;
