@@ -78,8 +78,8 @@ def load_kernels() -> Kernels:
         return _without(f"{KERNELS_VARIABLE} is mlx")
     if "mlx.core" in sys.modules:
         _log.warning(
-            "MLX was imported before akunu, so it computes with its own kernels, at about a "
-            "quarter of the speed; import akunu_py first"
+            "MLX was imported before akunu's engine, so it computes with its own kernels, at about "
+            "a quarter of the speed; put `from akunu_py import Engine` before the import of MLX"
         )
         return _without("MLX was imported before akunu")
     try:

@@ -6,6 +6,7 @@ in memory, or are left to the kernel for prompts. Whether parts are faster is ra
 `metal`); elsewhere nothing has won, and all rows are one part.
 """
 
+import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -13,7 +14,7 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.base import scaled_dot_product_attention
 
-from akunu_py.models.device import has_kernels, on_cpu
+from akunu_py.models.device import has_kernels, may_choose_products, on_cpu
 
 Attend = Callable[..., mx.array]
 """mlx-lm's attention function."""
@@ -37,15 +38,21 @@ def largest_part(shape: Shape) -> int:
     return min(8, 32 * shape[1] // shape[0])
 
 
+@functools.cache
+def may_race() -> bool:
+    """Return whether parts may be raced here."""
+    return may_choose_products()
+
+
 def attend_few(attend: Attend, queries: mx.array, keys: Any, values: Any, *rest: Any) -> mx.array:
     """Attend in parts where they won."""
-    most = queries.shape[2]
-    if most > 1:
+    count = queries.shape[2]
+    if count > 1 and may_race():
         shape = (queries.shape[1], *keys.shape[1::2], values.shape[3], queries.dtype)
         met[shape] = None
-        if keys.shape[2] >= RACED and most in won.get(shape, ()):
-            most = largest_part(shape)
-    return in_parts(attend, most, queries, keys, values, *rest)
+        if keys.shape[2] >= RACED and count in won.get(shape, ()):
+            return in_parts(attend, largest_part(shape), queries, keys, values, *rest)
+    return attend(queries, keys, values, *rest)
 
 
 def in_parts(  # noqa: PLR0917 - those of mlx-lm's function

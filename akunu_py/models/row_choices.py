@@ -175,18 +175,21 @@ class RowChoices:
         """
         count = len(fed)
         read = np.array(pending.to_read.tolist(), np.uint32)
-        ids, totals, best, logprobs = np.split(read, np.cumsum([count, count, count * self._width]))
-        chosen = [is_choice(total) for total in totals.view(np.float32).tolist()]
-        if not all(chosen[:sure]):
-            raise no_choice(pending.kind)
-        if self._width:
-            self.found += zip(fed, best.reshape(count, -1).tolist(), strict=True)
-        if logprobs.size:
-            named, values = logprobs.reshape(2, count, -1)
-            self.logprobs += token_logprobs(named.tolist(), values.view(np.float32).tolist())
-        return [
-            token if made else NO_CHOICE for token, made in zip(ids.tolist(), chosen, strict=True)
+        totals, best = read[count : 2 * count].view(np.float32).tolist(), 2 * count
+        choices = [
+            token if is_choice(total) else NO_CHOICE
+            for token, total in zip(read[:count].tolist(), totals, strict=True)
         ]
+        if NO_CHOICE in choices[:sure]:
+            raise no_choice(pending.kind)
+        reported = best + count * self._width
+        if self._width:
+            found = read[best:reported].reshape(count, -1)
+            self.found += zip(fed, found.tolist(), strict=True)
+        if self._reported is not None:
+            named, values = read[reported:].reshape(2, count, -1)
+            self.logprobs += token_logprobs(named.tolist(), values.view(np.float32).tolist())
+        return choices
 
     def find_candidates(self, logits: mx.array, paths: Sequence[tuple[int, ...]]) -> None:
         """Find the candidates of rows [1, rows, vocab] without a choice, if they are tracked."""

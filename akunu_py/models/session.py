@@ -23,9 +23,8 @@ from akunu_py.models.cached_rows import (
 from akunu_py.models.device import ReplyFrame, replies_stream
 from akunu_py.models.hidden_states import HandedStates, SessionRows
 from akunu_py.models.load_steps import Steps, model_digest
-from akunu_py.models.passes.forward import idle_device
 from akunu_py.models.passes.plan import PassRows
-from akunu_py.models.passes.trees import DraftRows
+from akunu_py.models.passes.trees import DraftRows, TreeRows
 from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoices, RowChoices, Scoring
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
@@ -340,7 +339,7 @@ class Session(Target):
             choices = [found[0], *rows.by_node(found, -1)]
             fed = len(rows.tokens)
         else:
-            logits = yield self._rows.planned(mx.array([last]))
+            logits = yield self._planned(mx.array([last]))
             pending = self._choosing.pending(_sent(logits), self._rows.tokens, [(last,)])
             # Queued before the next pass is built, so that the device has work meanwhile.
             pending.queue()
@@ -444,7 +443,12 @@ class Session(Target):
         """Return a pass over rows, and remember them for `commit`."""
         self._drafted, self._undecided = rows, True
         self.largest_pass = max(self.largest_pass, len(rows.tokens))
-        return self._rows.planned(mx.array(rows.tokens), rows.tree)
+        return self._planned(mx.array(rows.tokens), rows.tree)
+
+    def _planned(self, tokens: mx.array, tree: TreeRows | None = None) -> PassRows:
+        rows = self._rows.planned(tokens, tree)
+        rows.idle = self._in_flight is None
+        return rows
 
     def feed(self, rows: PassRows) -> mx.array:
         """Run a pass that `choosing` asks for; return the logits of its rows [1, n, vocab]."""
@@ -456,7 +460,7 @@ class Session(Target):
         """Frame the building of a pass, whose `rows` are this session's, and keep their states."""
         # A plain step queues the next pass before `commit`.
         self._hand_states()
-        with self._listening(), idle_device(self._in_flight is None):
+        with self._listening():
             yield
         if self._states is not None:
             self._states.built(self._rows.first_fed, rows)
@@ -479,7 +483,7 @@ class Session(Target):
             self._in_flight = None
             return
         # The host may not know the token yet; only penalties and constraints would need it.
-        logits = yield self._rows.planned(pending.tokens[0])
+        logits = yield self._planned(pending.tokens[0])
         self._in_flight = choosing.pending(_sent(logits), self._rows.tokens, [(-1,)])
         self._in_flight.queue()
 

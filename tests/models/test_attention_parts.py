@@ -34,6 +34,7 @@ class AllWon(dict):
 
 @pytest.fixture
 def everywhere(monkeypatch):
+    monkeypatch.setattr(attention, "may_race", lambda: True)
     monkeypatch.setattr(attention, "RACED", 0)
     monkeypatch.setattr(attention, "won", AllWon())
 
@@ -107,8 +108,9 @@ def test_a_pass_in_parts_has_the_logits_of_one_in_one_piece(name, everywhere, mo
     assert all(map(same, with_parts, logits()))
 
 
-def test_where_nothing_raced_all_rows_are_one_part():
+def test_where_nothing_raced_all_rows_are_one_part(monkeypatch):
     """As on a CPU, and behind short texts."""
+    monkeypatch.setattr(attention, "may_race", lambda: True)
     shape, calls = (4, 2, WIDTH, WIDTH, mx.float32), []
 
     def attend(queries, *rest):
@@ -126,7 +128,8 @@ def test_where_nothing_raced_all_rows_are_one_part():
 
 @pytest.mark.fast_every(9)
 @pytest.mark.parametrize("name", NAMES)
-def test_shapes_of_every_family_are_found_without_computing(name):
+def test_shapes_of_every_family_are_found_without_computing(name, monkeypatch):
+    monkeypatch.setattr(attention, "may_race", lambda: True)
     attention.met.clear()
     for text in choice._attentions(build_family(name)):
         assert text.startswith("attention of ")

@@ -1,8 +1,6 @@
 """Runs a plan."""
 
-import contextlib
 import logging
-import threading
 import weakref
 from collections.abc import Iterator
 from functools import cached_property
@@ -32,29 +30,16 @@ in the cache anew, which is cheaper only for very many."""
 _BEGUN_BEHIND = (1, 4, 16, 64)
 """Numbers of layers that are queued before the next ones are built, so that the device begins."""
 
-_open = threading.local()
-
-
-@contextlib.contextmanager
-def idle_device(idle: bool) -> Iterator[None]:
-    """Queue passes of this thread layers at a time, inside, if the device has nothing to do.
-
-    Building a whole pass takes milliseconds. On a CPU the device is never idle: its cores build.
-    """
-    before = getattr(_open, "idle", False)
-    _open.idle = before or (idle and not on_cpu())
-    try:
-        yield
-    finally:
-        _open.idle = before
-
 
 class _Layers(list[Any]):
-    """The caches of a pass, by layer; classes ask for the next when a layer is built."""
+    """The caches of a pass that is queued some layers at a time, since building takes milliseconds.
+
+    Classes ask for the next cache when a layer is built.
+    """
 
     def __iter__(self) -> Iterator[Any]:
         for number, cache in enumerate(super().__iter__()):
-            if number in _BEGUN_BEHIND and getattr(_open, "idle", False):
+            if number in _BEGUN_BEHIND:
                 built = self[number - 1]
                 held = leaves(built.parts if isinstance(built, RowsCache) else [built])
                 mx.async_eval([vars(leaf) for leaf in held])  # type: ignore[no-untyped-call]
@@ -86,16 +71,18 @@ class Forward:
         fit_threads()
         model = self._model()
         assert model is not None  # noqa: S101 - of whoever asks for a pass
+        # On a CPU the device is never idle: its cores build.
+        queued = list if on_cpu() or not any(part.idle for part in plan.parts) else _Layers
         if plan.is_chain and not (self._latent and 1 < plan.rows <= MOST_ABSORBED):
             (part,) = plan.parts
             with part.record:
-                logits = [model(part.tokens[None], cache=_Layers(part.caches))]
+                logits = [model(part.tokens[None], cache=queued(part.caches))]
         else:
             layers = zip(*(part.caches for part in plan.parts), strict=True)
             caches = [RowsCache.standing(plan, layer, self._latent) for layer in layers]
             tokens = mx.concatenate([part.tokens for part in plan.parts])
             with open_plan(plan):
-                rows = model(tokens[:, None], cache=_Layers(caches))
+                rows = model(tokens[:, None], cache=queued(caches))
             for cache in caches:
                 cache.check()
             logits = plan.split(rows.swapaxes(0, 1), 1)

@@ -25,6 +25,8 @@ class PassRows:
     """Which row follows which; None where each follows the one before it."""
     record: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Entered around what is computed for this text alone."""
+    idle: bool = False
+    """Whether the device has nothing to do until it gets these rows."""
     wanted: slice | None = None
     """The rows whose logits are asked for, if not all; the others give the pass its shape."""
 

@@ -12,8 +12,8 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from importlib.metadata import version
-from types import MethodType
 from typing import Any
 
 import mlx.core as mx
@@ -159,35 +159,33 @@ def _attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
     return attend
 
 
-class _OfText:
-    """Stands for a layer in one text of a pass."""
+def _binding(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Return what gives arguments of a call their names, in the order of a function's parameters.
 
-    o_proj: Any
-    rope: Any
+    `inspect.Signature.bind` also checks what the call will check, which takes much longer.
+    """
+    names = tuple(inspect.signature(function).parameters)
 
-    def __init__(self, layer: Any, products: Mapping[str, mx.array]) -> None:
-        self._layer, self._products = layer, products
+    def bind(values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(zip(names, values, strict=False))
+        return given | {name: named[name] for name in names if name in named}
 
-    def __getattr__(self, name: str) -> Any:
-        if name in self._products:
-            return lambda _rows: self._products[name]
-        found = getattr(self._layer, name)
-        # A method calls others by what stands for the layer.
-        return MethodType(found.__func__, self) if inspect.ismethod(found) else found
+    return bind
 
 
-def _by_text(
-    layer: Any, plan: PassPlan, axis: int, inputs: Mapping[str, mx.array]
-) -> list[_OfText]:
-    """Return what stands for a layer in each text; products of `inputs` are made for all rows."""
-    made = [by_row(getattr(layer, name)(rows), axis) for name, rows in inputs.items()]
-    texts = zip(*(plan.split(rows, axis) for rows in made), strict=True)
-    return [_OfText(layer, dict(zip(inputs, products, strict=True))) for products in texts]
+def _by_text(layer: Any, plan: PassPlan, axis: int, inputs: Mapping[str, mx.array]) -> list[Any]:
+    """Return a copy of a layer for each text; products of `inputs` are made for all rows."""
+    layers = [copy(layer) for _ in plan.parts]
+    for name, rows in inputs.items():
+        products = plan.split(by_row(getattr(layer, name)(rows), axis), axis)
+        for own, product in zip(layers, products, strict=True):
+            vars(own)[name] = lambda _rows, product=product: product
+    return layers
 
 
 def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
     """Let attention that computes with keys itself do so for each text alone."""
-    signature = inspect.signature(function)
+    bind = _binding(function)
 
     def turned(layer: Any, places: list[int], rows: mx.array, **_offset: Any) -> mx.array:
         return by_row(layer.rope(by_row(rows, 2), offset=mx.array(places)), 2)
@@ -197,14 +195,14 @@ def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]
         plan = _plan()
         if plan is None:
             return function(*values, **named)
-        layer, x, mask, cache = signature.bind(*values, **named).arguments.values()
+        layer, x, mask, cache = bind(values, named).values()
         inputs = {name: x for name in layer if name.endswith("proj") and name != "o_proj"}
         layers, rows = _by_text(layer, plan, 1, inputs), plan.split(by_row(x, 1), 1)
         given, found = zip(rows, mask.parts, cache.parts, strict=True), []
         for text, own, its in zip(plan.parts, layers, given, strict=True):
-            own.o_proj = lambda attended: attended
+            vars(own)["o_proj"] = lambda attended: attended
             if text.tree is not None:
-                own.rope = functools.partial(turned, layer, text.places)
+                vars(own)["rope"] = functools.partial(turned, layer, text.places)
             found.append(function(own, *its))
         made: mx.array = layer.o_proj(by_row(mx.concatenate(found, axis=1), 1))
         return made
@@ -234,7 +232,7 @@ def _indexer(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
-    signature = inspect.signature(function)
+    bind = _binding(function)
     axis = next(iter(kind.rows.values()))
 
     def call(given: Mapping[str, Any]) -> Any:
@@ -256,7 +254,7 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
         plan = _plan()
         if plan is None and not recording():
             return function(*values, **named)
-        given = signature.bind(*values, **named).arguments
+        given = bind(values, named)
         if plan is None:
             return call(given)
         state = given.get(kind.state)
