@@ -16,7 +16,6 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from akunu_py.cpu.blas import fit_threads
 from akunu_py.models.cache import make_caches
 from akunu_py.models.device import on_cpu
 from akunu_py.models.passes.forward import forward_of
@@ -94,7 +93,6 @@ class Passes:
     """Whether passes may be joined with those over other caches."""
 
     def __init__(self, model: nn.Module, kv_bits: KVBits | None) -> None:
-        self._model = model
         self._forward = forward_of(model)
         self.caches = make_caches(model, kv_bits)
         self.rollback = RollbackCaches(self.caches)
@@ -119,9 +117,8 @@ class Passes:
         """
         known = self.rollback.supported
         fed = [alias(cache) for cache in self.caches] if known else self.caches
-        fit_threads()
         # Without a reader the logits are never evaluated, so they are not computed.
-        logits: mx.array = self._model(tokens[None], cache=fed)
+        (logits,) = self._forward(PassPlan([PassRows(tokens, fed)]))
         since = before = time.perf_counter()
         longest = 0.0
         for layer, (cache, new) in enumerate(zip(self.caches, fed, strict=True)):

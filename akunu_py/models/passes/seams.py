@@ -177,7 +177,7 @@ def _by_text(layer: Any, plan: PassPlan, axis: int, inputs: Mapping[str, mx.arra
     """Return a copy of a layer for each text; products of `inputs` are made for all rows."""
     layers = [copy(layer) for _ in plan.parts]
     for name, rows in inputs.items():
-        products = plan.split(by_row(getattr(layer, name)(rows), axis), axis)
+        products = plan.split(getattr(layer, name)(rows), axis)
         for own, product in zip(layers, products, strict=True):
             vars(own)[name] = lambda _rows, product=product: product
     return layers
@@ -196,9 +196,10 @@ def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]
         if plan is None:
             return function(*values, **named)
         layer, x, mask, cache = bind(values, named).values()
+        x = by_row(x, 1)
         inputs = {name: x for name in layer if name.endswith("proj") and name != "o_proj"}
-        layers, rows = _by_text(layer, plan, 1, inputs), plan.split(by_row(x, 1), 1)
-        given, found = zip(rows, mask.parts, cache.parts, strict=True), []
+        layers = _by_text(layer, plan, 1, inputs)
+        given, found = zip(plan.split(x, 1), mask.parts, cache.parts, strict=True), []
         for text, own, its in zip(plan.parts, layers, given, strict=True):
             vars(own)["o_proj"] = lambda attended: attended
             if text.tree is not None:
