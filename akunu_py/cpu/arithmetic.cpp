@@ -11,9 +11,7 @@ extern "C" [[gnu::visibility("default")]] const char* akunu_level() { return LEV
 
 extern "C" [[gnu::visibility("default")]] const akunu::Arithmetic* akunu_arithmetic() {
   using namespace akunu;
-  static constexpr Arithmetic TABLE{
-      product, weighted_sums, rms_norm,         log_sum_exp,       softmax,
-      sigmoid, rotate,        attention_scores, attention_outputs,
-  };
+  static constexpr Arithmetic TABLE{product, weighted_sums, rms_norm,         softmax,
+                                    sigmoid, rotate,        attention_scores, attention_outputs};
   return &TABLE;
 }

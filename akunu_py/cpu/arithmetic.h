@@ -62,8 +62,7 @@ struct Arithmetic {
   void (*weighted_sums)(const Packed& w, int begin, int end, const float* x, int num_rows,
                         float* y);
   void (*rms_norm)(const float* x, const float* weight, float epsilon, int size, float* y);
-  float (*log_sum_exp)(const float* x, size_t size);
-  void (*softmax)(float* scores, int padded, const float* sink);
+  float (*softmax)(float* scores, int padded, const float* sink);
   void (*sigmoid)(const float* x, size_t size, float* y);
   void (*rotate)(const float* x, int size, const float* cosines, const float* sines, int half,
                  bool neighbours, float* y);

@@ -47,8 +47,9 @@ inline void attention_scores(const Queries& q, const float* keys, ptrdiff_t stri
   }
 }
 
-// Scores to probabilities, of which `sink`, the logit of no key, may have a part.
-inline void softmax(float* scores, int padded, const float* sink) {
+// Scores to probabilities, of which `sink`, the logit of no key, may have a part. Returns the
+// logarithm of the sum of all e^score, which is the largest score where that is infinite.
+inline float softmax(float* scores, int padded, const float* sink) {
   float most = sink ? *sink : -std::numeric_limits<float>::infinity();
   for (int s = 0; s < padded; s++) most = std::max(most, scores[s]);
   Floats total = {};
@@ -59,6 +60,7 @@ inline void softmax(float* scores, int padded, const float* sink) {
   }
   const float all = sum(total) + (sink ? std::exp(*sink - most) : 0.0f);
   for (int s = 0; s < padded; s += LANES) store(scores + s, load(scores + s) / all);
+  return std::isinf(most) ? most : std::log(all) + most;
 }
 
 // SIZE numbers of the output of a row: values weighted by probabilities, from one place to another.

@@ -190,11 +190,10 @@ array matmul(const array& x, const array& transposed, Where where) {
 array addmm(array bias, array x, array transposed, const float& alpha, const float& beta,
             Where where) {
   const auto stream = to_stream(where);
-  const auto w = dense_weights(x, transposed, stream);
-  if (!on_cpu(stream) || !w || w->ndim() != 2 || !plain(bias) || alpha != 1 || beta != 1)
+  if (!on_cpu(stream) || !plain(bias, x) || alpha != 1 || beta != 1 ||
+      !dense_weights(x, transposed, stream))
     return own<addmm>(std::move(bias), std::move(x), std::move(transposed), alpha, beta, where);
-  const int rows = *rows_of_each(x, *w);
-  return add(product({x, *w}, stream, Packing::DENSE, rows), bias, stream);
+  return add(matmul(x, transposed, stream), bias, stream);
 }
 
 // MLX divides by the rows of x and of packed weights, so a product of none ends the process.
@@ -273,9 +272,10 @@ array sigmoid(const array& x, Where where) {
 
 array multiply(const array& a, const array& b, Where where) {
   const auto stream = to_stream(where);
-  if (on_cpu(stream) && plain(a, b) && a.shape() == b.shape())
-    for (const auto [gate, factor] : {std::pair(&a, &b), std::pair(&b, &a)})
-      if (made_by(*gate, SIGMOID)) return with_input(SIGMOID, *gate, *factor, stream);
+  if (on_cpu(stream) && plain(a, b) && a.shape() == b.shape()) {
+    if (made_by(a, SIGMOID)) return with_input(SIGMOID, a, b, stream);
+    if (made_by(b, SIGMOID)) return with_input(SIGMOID, b, a, stream);
+  }
   return own<multiply>(a, b, where);
 }
 
@@ -290,22 +290,20 @@ array add(const array& a, const array& b, Where where) {
 
 array logsumexp(const array& x, const std::vector<int>& axes, bool keepdims, Where where) {
   const auto stream = to_stream(where);
-  const int dims = int(x.ndim());
   // Of the last axis, and of others that have one number.
-  bool known = on_cpu(stream) && plain(x), last = false;
-  Shape kept = x.shape();
+  bool last = false;
+  int count = 1;
   for (int axis : axes) {
-    if (axis < 0) axis += dims;
-    last |= axis == dims - 1;
-    known &= axis >= 0 && axis < dims && (axis == dims - 1 || x.shape(axis) == 1);
-    if (known) kept[axis] = 0;
+    last |= axis == -1 || axis == int(x.ndim()) - 1;
+    count *= x.shape(axis);
   }
-  if (!known || !last) return own<LOG_SUM_EXP>(x, axes, keepdims, where);
-  Shape shape;
-  for (int extent : kept)
-    if (extent || keepdims) shape.push_back(std::max(extent, 1));
-  const OfRow of{10, [](auto x, auto, int size, auto y) { *y = arithmetic->log_sum_exp(x, size); }};
-  return lazy("AkunuLogSumExp", std::move(shape), {x}, stream, std::bind_front(rows_work, of));
+  if (!on_cpu(stream) || !plain(x) || !last || count != x.shape(-1))
+    return own<LOG_SUM_EXP>(x, axes, keepdims, where);
+  auto shape = x.shape();
+  shape.back() = 1;
+  const OfRow of{10, [](auto x, auto, int size, float* y) { *y = softmax_of_row(x, size).second; }};
+  auto sums = lazy("AkunuLogSumExp", shape, {x}, stream, std::bind_front(rows_work, of));
+  return keepdims ? sums : squeeze(sums, axes, stream);
 }
 
 array softmax(const array& x, const std::vector<int>& axes, bool precise, Where where) {
@@ -313,8 +311,10 @@ array softmax(const array& x, const std::vector<int>& axes, bool precise, Where 
   const bool of_last = axes.size() == 1 && (axes[0] == -1 || axes[0] == int(x.ndim()) - 1);
   if (!on_cpu(stream) || !plain(x) || x.ndim() == 0 || !of_last)
     return own<SOFTMAX>(x, axes, precise, where);
-  return lazy("AkunuSoftmax", x.shape(), {x}, stream,
-              std::bind_front(rows_work, OfRow{10, softmax_of_row}));
+  const OfRow of{10, [](auto x, auto, int size, float* y) {
+                   std::copy_n(softmax_of_row(x, size).first, size, y);
+                 }};
+  return lazy("AkunuSoftmax", x.shape(), {x}, stream, std::bind_front(rows_work, of));
 }
 
 namespace fast {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -69,28 +69,15 @@ struct Layout {
 // The numbers of an array as kernels read them. MLX keeps an array's memory until queued work is
 // done, but not the array.
 template <class T>
-struct View {
+struct View : Layout {
   const T* data;
-  mx::Shape shape;
-  mx::Strides strides;
-  bool ordered;
 
-  explicit View(const array& a)
-      : data(a.data<T>()),
-        shape(a.shape()),
-        strides(a.strides()),
-        ordered(a.flags().row_contiguous) {}
-
-  View(const array& a, const Layout& layout) : View(a) {
-    if (layout.shape.empty()) return;
-    shape = layout.shape;
-    strides = layout.strides;
-    ordered = layout.ordered();
-  }
+  explicit View(const array& a, const Layout& layout = {})
+      : Layout(layout.shape.empty() ? Layout{a.shape(), a.strides()} : layout), data(a.data<T>()) {}
 
   // The numbers without gaps and in order; copied to `space` if they are not so already.
   const T* in_order(std::vector<T>& space) const {
-    if (ordered) return data;
+    if (ordered()) return data;
     space.resize(size());
     copy(data, 0, space.data(), strides_of(shape));
     return space.data();
@@ -195,20 +182,10 @@ struct Packing {
 
 constexpr Packing Packing::DENSE{DENSE_GROUP, 32, false, false};
 
-// The numbers that bytes stand for: powers of two (E8M0), or E4M3 as in NVIDIA's format.
-const float* small_floats(bool nvidia) {
-  static const auto both = [] {
-    std::array<std::array<float, 256>, 2> numbers;
-    for (int byte = 0; byte < 256; byte++) {
-      const int exponent = byte >> 3 & 15, digits = byte & 7;
-      const float size =
-          exponent ? std::ldexp(8.0f + digits, exponent - 10) : std::ldexp(float(digits), -9);
-      numbers[0][byte] = std::ldexp(1.0f, byte - 127);
-      numbers[1][byte] = byte & 128 ? -size : size;
-    }
-    return numbers;
-  }();
-  return both[nvidia].data();
+// The number that a byte stands for: a power of two (E8M0), or E4M3 as in NVIDIA's format.
+float small_float(uint32_t byte, bool nvidia) {
+  if (!nvidia) return std::bit_cast<float>(byte ? byte << 23 : 1 << 22);
+  return std::bit_cast<float>((byte & 127) << 20 | (byte & 128) << 24) * 0x1p120f;
 }
 
 // Packed or dense matrices, one behind the other.
@@ -238,10 +215,9 @@ struct Matrices {
       matrix.biases = biases->matrix(i, bias_space);
     } else if (!packing.dense()) {
       const uint8_t* own_bytes = bytes->matrix(i, byte_space);
-      const float* numbers = small_floats(packing.nvidia);
       scale_space.resize(size_t(rows) * matrix.groups);
       for (size_t group = 0; group < scale_space.size(); group++)
-        scale_space[group] = numbers[own_bytes[group]];
+        scale_space[group] = small_float(own_bytes[group], packing.nvidia);
       matrix.scales = scale_space.data();
     }
     return matrix;
@@ -353,12 +329,13 @@ Work rows_work(const OfRow& of, const std::vector<array>& in, array& out) {
   };
 }
 
-void softmax_of_row(const float* x, const float*, int size, float* y) {
+// Softmax in a buffer of this thread that ends with a vector, and the logarithm of the sum.
+std::pair<const float*, float> softmax_of_row(const float* x, int size) {
   static thread_local std::vector<float> row;
   row.assign(up_to_lanes(size), -std::numeric_limits<float>::infinity());
   std::copy_n(x, size, row.data());
-  arithmetic->softmax(row.data(), int(row.size()), nullptr);
-  std::copy_n(row.data(), size, y);
+  const float logarithm = arithmetic->softmax(row.data(), int(row.size()), nullptr);
+  return {row.data(), logarithm};
 }
 
 // Of the first input; times the others, if there are any.
@@ -371,12 +348,10 @@ Work sigmoid_work(const std::vector<array>& in, array& out) {
     spaces.resize(std::max(spaces.size(), x.size()));
     values.clear();
     for (size_t i = 0; i < x.size(); i++) values.push_back(x[i].in_order(spaces[i]));
-    const int count = (size + AT_ONCE - 1) / AT_ONCE;
-    in_parts(count, 1, double(size) * 10, [&, all = values.data()](int begin, int end) {
-      const size_t first = size_t(begin) * AT_ONCE, behind = std::min(size, size_t(end) * AT_ONCE);
-      arithmetic->sigmoid(all[0] + first, behind - first, y + first);
+    in_parts(int(size), AT_ONCE, double(size) * 10, [&, all = values.data()](int begin, int end) {
+      arithmetic->sigmoid(all[0] + begin, end - begin, y + begin);
       for (size_t input = 1; input < x.size(); input++)
-        for (size_t i = first; i < behind; i++) y[i] *= all[input][i];
+        for (int i = begin; i < end; i++) y[i] *= all[input][i];
     });
   };
 }

@@ -1,11 +1,9 @@
-// Norms, sums of exponentials, sigmoids and rotations of rows.
+// Norms, sigmoids and rotations of rows.
 
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "vectors.h"
 
@@ -20,22 +18,6 @@ inline void rms_norm(const float* x, const float* weight, float epsilon, int siz
   const float factor = 1 / std::sqrt(total / size + epsilon);
   for (k = 0; k + LANES <= size; k += LANES) store(y + k, load(x + k) * factor * load(weight + k));
   for (; k < size; k++) y[k] = x[k] * factor * weight[k];
-}
-
-// The logarithm of the sum of all e^x, which is the largest x where that is infinite.
-inline float log_sum_exp(const float* x, size_t size) {
-  constexpr float INFINITE = std::numeric_limits<float>::infinity();
-  const size_t whole = size / LANES * LANES;
-  float rest[LANES];
-  std::fill(rest, rest + LANES, -INFINITE);
-  std::copy(x + whole, x + size, rest);
-  Floats most = load(rest), total = {};
-  for (size_t k = 0; k < whole; k += LANES) most = load(x + k) > most ? load(x + k) : most;
-  float largest = -INFINITE;
-  for (int i = 0; i < LANES; i++) largest = std::max(largest, most[i]);
-  if (std::isinf(largest)) return largest;
-  for (size_t k = 0; k < whole; k += LANES) total += exponential(load(x + k) - largest);
-  return std::log(sum(total + exponential(load(rest) - largest))) + largest;
 }
 
 inline void sigmoid(const float* x, size_t size, float* y) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -28,8 +29,7 @@ class Threads {
   int number() const { return wanted_; }
 
   // Calls work(0), ..., work(parts - 1), each once, in any thread and order.
-  template <class Work>
-  void run(int parts, const Work& work) {
+  void run(int parts, const std::function<void(int)>& work) {
     const int helpers = std::min(wanted_.load(), parts) - 1;
     // Of two streams the second works alone; a part may not begin another job.
     if (helpers < 1 || !busy_.try_lock()) {
@@ -38,7 +38,6 @@ class Threads {
     }
     const std::lock_guard held(busy_, std::adopt_lock);
     for (; started_ < helpers; started_++) std::thread([this] { help(); }).detach();
-    call_ = [](const void* job, int part) { (*static_cast<const Work*>(job))(part); };
     job_ = &work;
     done_ = 0;
     const uint64_t number = (ticket_.load() >> 32) + 1;
@@ -69,7 +68,7 @@ class Threads {
     while ((ticket & FIELD) < (ticket >> 16 & FIELD)) {
       if (!ticket_.compare_exchange_weak(ticket, ticket + 1)) continue;
       // The job cannot change before this part is done.
-      call_(job_, int(ticket & FIELD));
+      (*job_)(int(ticket & FIELD));
       done_.fetch_add(1, std::memory_order_release);
       return true;
     }
@@ -88,8 +87,7 @@ class Threads {
   std::atomic<int> wanted_{1};
   std::mutex busy_;
   int started_ = 0;
-  void (*call_)(const void*, int) = nullptr;
-  const void* job_ = nullptr;
+  const std::function<void(int)>* job_ = nullptr;
   // The job's number, its parts, and how many of them are taken.
   std::atomic<uint64_t> ticket_{0};
   std::atomic<int> done_{0};

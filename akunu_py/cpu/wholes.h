@@ -84,10 +84,6 @@ struct Wholes {
   const int16_t* numbers;
   const float *steps, *sums;
   size_t columns, padded;
-
-  Wholes from(int row) const {
-    return {numbers + row * columns, steps + row * padded, sums + row * padded, columns, padded};
-  }
 };
 
 // Writes the numbers of a block of x, those of 4 bits in the order of their codes, and their sum;
@@ -116,9 +112,9 @@ float to_wholes(const float* x, int16_t* to, int& total) {
   return largest / INT16_MAX;
 }
 
-// y[0:ROWS, 0:COUNT] = x times the weights from `first` on.
+// y[0:ROWS, 0:COUNT] = rows of x from `row` on times the weights from `first` on.
 template <int BITS, int ROWS, int COUNT>
-void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
+void whole_tile(const Packed& w, int first, const Wholes& x, int row, float* y) {
   constexpr int CHUNK_BLOCKS = 64;
   constexpr int BLOCK_BYTES = BLOCK_COLUMNS * BITS / 8;
   constexpr int BLOCKS_OF_LINE = std::max(1, 64 / BLOCK_BYTES);
@@ -145,7 +141,7 @@ void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
         const Floats scale = of_blocks(w.scales + (first + n) * groups);
         const Floats bias = of_blocks(w.biases + (first + n) * groups);
         for (int m = 0; m < ROWS; m++) {
-          const size_t at = m * x.padded + begin + block;
+          const size_t at = (row + m) * x.padded + begin + block;
           store(&factors[m][n][block], scale * load(x.steps + at));
           sums[m][n] = multiply_add(bias, load(x.sums + at), sums[m][n]);
         }
@@ -160,7 +156,8 @@ void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
         unpack_block<BITS>(codes + n * row_bytes, codes_1, codes_2);
 #pragma GCC unroll 4
         for (int m = 0; m < ROWS; m++) {
-          const int16_t* numbers = x.numbers + m * x.columns + (begin + block) * BLOCK_COLUMNS;
+          const int16_t* numbers =
+              x.numbers + (row + m) * x.columns + (begin + block) * BLOCK_COLUMNS;
           const Ints products = Ints(_mm256_madd_epi16(codes_1, load_wholes(numbers))) +
                                 Ints(_mm256_madd_epi16(codes_2, load_wholes(numbers + 16)));
           sums[m][n] = multiply_add(__builtin_convertvector(products, Floats),
@@ -180,9 +177,9 @@ void whole_tile(const Packed& w, int first, const Wholes& x, float* y) {
 
 // Four rows of weights and up to four of x, with as many sums at once as the registers hold.
 template <int BITS, int ROWS>
-void whole_tiles(const Packed& w, int first, const Wholes& x, float* y) {
+void whole_tiles(const Packed& w, int first, const Wholes& x, int row, float* y) {
   constexpr int COUNT = ROWS < 3 ? 4 : 2;
-  for (int n = 0; n < 4; n += COUNT) whole_tile<BITS, ROWS, COUNT>(w, first + n, x, y + n);
+  for (int n = 0; n < 4; n += COUNT) whole_tile<BITS, ROWS, COUNT>(w, first + n, x, row, y + n);
 }
 
 template <int BITS>
@@ -216,10 +213,10 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
     int n = begin;
     for (; n + 4 <= end; n += 4)
       for (int m = 0; m < count; m += MOST)
-        by_rows[std::min(count - m, MOST) - 1](w, n, all.from(m), y + size_t(m) * w.rows + n);
+        by_rows[std::min(count - m, MOST) - 1](w, n, all, m, y + size_t(m) * w.rows + n);
     for (; n < end; n++)
       for (int m = 0; m < count; m++)
-        whole_tile<BITS, 1, 1>(w, n, all.from(m), y + size_t(m) * w.rows + n);
+        whole_tile<BITS, 1, 1>(w, n, all, m, y + size_t(m) * w.rows + n);
   }
 }
 
