@@ -56,8 +56,6 @@ def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -
         deterministic = _by_category(report, _plain_figures)
         timing["drafting"] = drafting
     times = report.times
-    if times is not None and times.traffic is not None:
-        timing["traffic"] = times.traffic.to_dict()
     return Findings(
         deterministic=deterministic,
         timing=timing,

@@ -101,7 +101,6 @@ class SpeedReport:
         """
         arms = list(self.figures())
         times = self.times
-        traffic = None if times is None else times.traffic
         rows = ({**arm, "identical": f"{arm['identical']}/{arm['pairs']}"} for arm in arms)
         table = Table.of("speed", "Decoding next to mlx-lm", _COLUMNS, rows)
         sources = source_table((arm["arm"], arm["sources"], arm["tokens"]) for arm in arms)
@@ -129,7 +128,6 @@ class SpeedReport:
                     }
                     for arm in arms
                 },
-                "traffic": None if traffic is None else traffic.to_dict(),
             },
             tables=(table, sources) if arms else (),
             items=tuple(_items(self.runs)),

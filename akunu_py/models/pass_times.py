@@ -9,7 +9,6 @@ from statistics import median
 import mlx.core as mx
 
 from akunu_py.models.session import Session
-from akunu_py.models.traffic import MemoryTraffic
 from akunu_py.sampling.sampler import Sampler
 from akunu_py.sampling.transforms import TransformChain
 from akunu_py.values.types import Draft, GenerationConfig
@@ -29,14 +28,12 @@ _NOISE = 1.1
 class PassTimes:
     """Seconds of plain steps with the next one in flight, and of single passes by their positions.
 
-    `traffic` has the bytes that a plain step reads and the measured speed of memory. `replays_s`
-    are seconds of undoing a half of a pass where caches cannot drop its positions.
+    `replays_s` are seconds of undoing a half of a pass where caches cannot drop its positions.
     """
 
     context: int
     plain_s: tuple[float, ...]
     passes_s: dict[int, tuple[float, ...]]
-    traffic: MemoryTraffic | None = None
     replays_s: tuple[float, ...] = ()
 
     @property
@@ -115,7 +112,7 @@ def measure_passes(
             progress(number + 1, repeats + 1)
     session.reset()
     taken = {size: tuple(times) for size, times in passes.items() if times}
-    return PassTimes(len(prompt), tuple(plain), taken, session.memory_traffic(), tuple(replays))
+    return PassTimes(len(prompt), tuple(plain), taken, tuple(replays))
 
 
 def _replay_s(session: Session, prompt: Sequence[int], sampler: Sampler, draft: list[int]) -> float:

@@ -28,7 +28,6 @@ from akunu_py.models.passes.trees import DraftRows, TreeRows
 from akunu_py.models.row_bits import rows_bit_equal
 from akunu_py.models.row_choices import ConstrainedChoices, PendingChoices, RowChoices, Scoring
 from akunu_py.models.row_file import Layout, describe_rows, read_rows
-from akunu_py.models.traffic import MemoryTraffic, memory_traffic
 from akunu_py.protocols import Drafter, ReplyMasks, Target
 from akunu_py.sampling.probabilities import probabilities
 from akunu_py.sampling.sampler import Sampler
@@ -524,11 +523,6 @@ class Session(Target):
             if held and not rows_bit_equal(lambda: rows.copy(held), size, most):
                 return 0
         return held + most
-
-    def memory_traffic(self) -> MemoryTraffic:
-        """Return the bytes a plain step reads, and the measured speed of memory; takes a second."""
-        with mx.stream(self.stream):
-            return memory_traffic(self._rows.model, kv_bits=self._kv_bits)
 
     def logits(self, token_ids: Sequence[int], start: int = 0) -> NDArray[np.float32]:
         """Return the logits after each token from `start` on, float32 [n - start, vocab].

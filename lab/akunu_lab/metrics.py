@@ -4,9 +4,8 @@ The counts of a reply are a `DecodeStats`. A figure that does not exist, such as
 is None.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from statistics import mean
-from typing import Any
 
 from akunu_py.api import DecodeStats, MeasuredReply, Ratio
 
@@ -82,20 +81,6 @@ def normalised_speed(
         # Plain decoding takes a step a token.
         pairs.append((session, tokens, tokens, tokens, taken))
     return Ratio.of(pairs)
-
-
-def step_bytes(traffic: Mapping[str, Any], context: float) -> float:
-    """Return the bytes that a plain step reads with so many tokens in the cache.
-
-    `traffic` is what results have of a model: the bytes of the weights that one token is multiplied
-    with, and for each cache fixed bytes, bytes a token, and the most tokens that it holds.
-    """
-    total = float(traffic["weight_bytes"])
-    for cache in traffic["caches"]:
-        most = cache["most_tokens"]
-        held = context if most is None else min(context, most)
-        total += cache["fixed"] + cache["per_token"] * held
-    return total
 
 
 def is_better(ratio: Ratio) -> bool:

@@ -6,10 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from akunu_py.models.pass_times import PassTimes
-from akunu_py.models.traffic import CacheBytes, MemoryTraffic
 from akunu_py.values.types import DecodeStats, GenerationResult, StepStats, StreamEvent
-
-TRAFFIC = MemoryTraffic(1000.0, (CacheBytes(0.0, 10.0),), 12_000.0)
 
 
 class FakeClock:
@@ -137,7 +134,7 @@ class FakeEngine:
 
     def tune(self, prompt, *, repeats=7):
         self.calls.append(("tune", len(prompt)))
-        return PassTimes(len(prompt), (0.5,), {1: (0.6,), 5: (1.0,)}, TRAFFIC)
+        return PassTimes(len(prompt), (0.5,), {1: (0.6,), 5: (1.0,)})
 
     def logits(self, token_ids):
         self.scored.append(list(token_ids))

@@ -94,14 +94,13 @@ def test_each_prompt_starts_from_nothing():
             assert engine.calls[place - 2] == "forget"
 
 
-def test_costs_and_traffic_are_measured_first():
+def test_costs_are_measured_first():
     engine = FakeEngine(SCRIPT)
     report = run_hit_rate(engine, [ONE], with_costs=True)
     # After the prompt, before anything is answered.
     assert engine.calls[0] == ("tune", 3)
     result = hit_rate_findings(report)
     assert result.costs == Costs(0.5, {1: 1.0, 5: 2.0})
-    assert result.timing["traffic"]["weight_bytes"] == 1000
 
 
 def test_no_costs_where_the_context_is_too_small_to_measure_them():

@@ -8,6 +8,7 @@ import numpy as np
 
 from akunu_lab.machine.planning import FEWEST_ROUNDS, CannotBeMeasuredError, PartRun, Subject
 from akunu_lab.machine.report import PartFigures
+from akunu_lab.machine.traffic import copy_bandwidth, step_bytes
 from akunu_py.api import ContextOverflowError, CostCurve, Ratio
 
 _CONTEXT_TOKENS = 128
@@ -134,7 +135,8 @@ def measure_costs(subject: Subject, run: PartRun) -> CostFigures:
     rounds = max(map(len, times.passes_s.values()), default=0)
     if rounds < FEWEST_ROUNDS:
         run.note = f"there was no time for {FEWEST_ROUNDS} rounds, which an interval takes"
-    traffic = times.traffic
+    with engine.lend("memory is measured") as lent:
+        read = step_bytes(lent.model, times.context)
     return CostFigures(
         context_tokens=times.context,
         plain_step_s=times.unit_s,
@@ -142,7 +144,7 @@ def measure_costs(subject: Subject, run: PartRun) -> CostFigures:
         sizes=tuple(
             SizeCost.of(rows, taken, times.plain_s) for rows, taken in times.passes_s.items()
         ),
-        copy_bytes_per_s=None if traffic is None else traffic.copy_bytes_per_s,
-        step_bytes=None if traffic is None else traffic.step_bytes(times.context),
+        copy_bytes_per_s=copy_bandwidth(),
+        step_bytes=read,
         replay_s=median(times.replays_s) if times.replays_s else None,
     )

@@ -1,13 +1,13 @@
 """What a study adds to a result of `akunu bench hit-rate`, from the replies that it holds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import json
 from msgspec.structs import replace
 
 from akunu_lab import metrics
-from akunu_py.api import BenchResult, Column, DecodeStats, MeasuredReply, Ratio, Table
+from akunu_py.api import BenchResult, Column, DecodeStats, MeasuredReply, Table
 
 _COMMAND = "hit-rate"
 _FIGURES = (
@@ -78,21 +78,17 @@ def studied(result: BenchResult) -> BenchResult:
         {**figures, "category": name, "normalised_speed": speeds[name]}
         for name, figures in found.items()
     )
-    note, timing = _roofline(replies, result.timing.get("traffic"))
     tables = (
-        Table.of("study", "Drafts and costs", _FIGURES, records, total_rows=1, note=note),
+        Table.of("study", "Drafts and costs", _FIGURES, records, total_rows=1),
         _positions(stats),
     )
     total = found.pop("all")
     counted: dict[str, Any] = {"total": total, "categories": found}
     in_timing = "drafting" in result.timing
-    more: dict[str, Any] = {**timing}
-    if in_timing:
-        more["drafting"] = counted
     return replace(
         result,
         deterministic=_merged(result.deterministic, {} if in_timing else counted),
-        timing=_merged(result.timing, more),
+        timing=_merged(result.timing, {"drafting": counted} if in_timing else {}),
         tables=(*result.tables, *tables),
     )
 
@@ -117,43 +113,6 @@ def _positions(stats: DecodeStats) -> Table:
     rows = tuple((number, *cells) for number, cells in enumerate(counts, start=1))
     title = "Acceptance by position in the draft"
     return Table("positions", title, _POSITIONS, rows, detail=True)
-
-
-def _roofline(replies: Iterable[_Replies], traffic: Any) -> tuple[str, dict[str, Any]]:
-    """Return the speed that memory bandwidth allows plain decoding, in words and as figures.
-
-    A reply's steps read the cache at its mean length: the prompt and half of the reply. With
-    drafting the share may exceed 1: a pass for several tokens reads the weights once.
-    """
-    if not isinstance(traffic, Mapping):
-        return "", {}
-    copied = float(traffic["copy_bytes_per_s"])
-    off: list[tuple[str, float, float, float, float]] = []
-    on: list[tuple[str, float, float, float, float]] = []
-    for one in replies:
-        size = one.off.num_timed
-        context = one.num_prompt_tokens + size / 2
-        allowed_s = size * metrics.step_bytes(traffic, context) / copied
-        off.append((one.session, size, allowed_s, size, one.off.decode_s))
-        on.append((one.session, size, allowed_s, one.on.num_timed, one.on.decode_s))
-    seconds = sum(pair[2] for pair in off)
-    if not seconds:
-        return "", {}
-    speed, share = sum(pair[1] for pair in off) / seconds, Ratio.of(off)
-    words = (
-        f"Memory copies at {copied / 1e9:.1f} GB/s, which allows {speed:.0f} tokens/s of plain "
-        "decoding"
-    )
-    if share.ratio is not None:
-        words += f"; it reaches {share.ratio:.0%}, 95 % interval {share.range_text('.0%')}"
-    figures = {
-        "copy_bytes_per_s": copied,
-        "weight_bytes": traffic["weight_bytes"],
-        "tokens_per_s": speed,
-        "off_share": share.plain(),
-        "on_share": Ratio.of(on).plain(),
-    }
-    return f"{words}.", {"roofline": figures}
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

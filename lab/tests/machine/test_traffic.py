@@ -5,23 +5,21 @@ from family_models import build_family as build
 from mlx.utils import tree_flatten
 from tiny_families import FAMILIES
 
-from akunu_py.models.load import load_model
-from akunu_py.models.traffic import (
+from akunu_lab.machine.traffic import (
     CacheBytes,
-    MemoryTraffic,
     cache_bytes,
     copy_bandwidth,
-    memory_traffic,
+    step_bytes,
     weight_bytes,
 )
+from akunu_py.models.load import load_model
 
 
-def test_the_roofline_by_hand():
-    traffic = MemoryTraffic(1000.0, (CacheBytes(0, 10, None), CacheBytes(50, 20, 5)), 1e6)
-    # 1000 weights, 10 a token, and 50 with 20 for each of the last 5 tokens.
-    assert traffic.step_bytes(4) == 1000 + 40 + 50 + 80
-    assert traffic.step_bytes(100) == 1000 + 1000 + 50 + 100
-    assert traffic.tokens_per_s(100) == 1e6 / 2150
+def test_a_cache_by_hand():
+    # 50, and 20 for each of the last 5 tokens.
+    assert CacheBytes(50, 20, 5).at(4) == 50 + 80
+    assert CacheBytes(50, 20, 5).at(100) == 50 + 100
+    assert CacheBytes(0, 10).at(100) == 1000
 
 
 def test_the_median_copy_counts_what_is_read_and_written():
@@ -48,9 +46,7 @@ def test_the_default_model(default_model):
     assert weight_bytes(loaded.model) == size_of(loaded.model)
     # 2 heads of 64 numbers, keys and values, float32.
     assert cache_bytes(loaded.model) == (CacheBytes(0.0, 2 * 2 * 64 * 4, None),) * 5
-    halved = sum(part.per_token for part in cache_bytes(loaded.model, kv_bits=8))
-    # 8 bits a number and two float32 for each 64.
-    assert halved == 5 * 2 * 2 * (64 + 8)
+    assert step_bytes(loaded.model, 10) == size_of(loaded.model) + 10 * 5 * 2 * 2 * 64 * 4
 
 
 def test_an_embedding_that_is_only_looked_up_in_is_not_read(tiny_gguf):
@@ -89,10 +85,3 @@ def test_every_family_has_a_roofline(family):
     assert 0 < weight_bytes(model) <= whole
     assert parts
     assert all(part.fixed + part.per_token > 0 for part in parts)
-
-
-def test_both_together(default_model):
-    model = load_model(default_model).model
-    traffic = memory_traffic(model, repeats=1)
-    assert traffic.to_dict()["weight_bytes"] == traffic.weight_bytes == size_of(model)
-    assert traffic.tokens_per_s(100) < traffic.tokens_per_s(10)

@@ -6,18 +6,15 @@ with each number. So memory bandwidth bounds its speed (Williams et al. 2009, "R
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 from mlx.utils import tree_flatten
-
-from akunu_py.models.cache import Cache, make_caches
-from akunu_py.models.device import on_cpu
-from akunu_py.models.passes.seams import install
-from akunu_py.values.load_options import KVBits
+from mlx_lm.models.cache import make_prompt_cache
 
 _COPY_BYTES = 128 << 20
 """Bytes of one copy: more than the last-level caches that one processor core can reach."""
@@ -46,42 +43,9 @@ class CacheBytes:
         return self.fixed + self.per_token * held
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryTraffic:
-    """Bytes that a step of plain decoding reads, and the speed of a large copy."""
-
-    weight_bytes: float
-    """Size of the weights that one token is multiplied with. Experts count by the share a token
-    visits, and an embedding that is only looked up in not at all."""
-
-    caches: tuple[CacheBytes, ...]
-    copy_bytes_per_s: float
-    """Bytes read and written together, as the STREAM benchmark counts a copy."""
-
-    def step_bytes(self, context: float) -> float:
-        """Return the bytes that one step reads with that many tokens in the cache."""
-        return self.weight_bytes + sum(cache.at(context) for cache in self.caches)
-
-    def tokens_per_s(self, context: float) -> float:
-        """Return the speed of plain decoding that memory bandwidth allows: the roofline."""
-        return self.copy_bytes_per_s / self.step_bytes(context)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
-
-
-def memory_traffic(
-    model: nn.Module,
-    *,
-    kv_bits: KVBits | None = None,
-    repeats: int = 5,
-    clock: Callable[[], float] = time.perf_counter,
-) -> MemoryTraffic:
-    """Return the bytes a step of this model reads, and measure a copy `repeats` times."""
-    return MemoryTraffic(
-        weight_bytes(model), cache_bytes(model, kv_bits), copy_bandwidth(repeats, clock=clock)
-    )
+def step_bytes(model: nn.Module, context: float) -> float:
+    """Return the bytes that one step reads with that many tokens in the cache."""
+    return weight_bytes(model) + sum(cache.at(context) for cache in cache_bytes(model))
 
 
 def copy_bandwidth(
@@ -92,7 +56,8 @@ def copy_bandwidth(
 ) -> float:
     """Return the bytes a second that a large copy reads and writes, the median of `repeats`.
 
-    On a GPU it copies; on the CPU one thread does. `copy` stands in for the copy in tests.
+    The STREAM benchmark counts a copy so. On a GPU it copies; on the CPU one thread does. `copy`
+    stands in for the copy in tests.
     """
     copy = copy or _copier()
     # The first copy allocates the target's pages.
@@ -108,7 +73,7 @@ def copy_bandwidth(
 def _copier() -> Callable[[], object]:
     """Return a function that copies `_COPY_BYTES` once on the default device."""
     # Not zeros: pages that were never written may share memory.
-    if on_cpu():
+    if mx.default_device() == mx.Device(mx.cpu):
         # MLX's CPU backend gives large arrays new pages each time, which costs more than the copy.
         source = np.arange(_COPY_BYTES // 4, dtype=np.int32)
         target = np.empty_like(source)
@@ -124,7 +89,11 @@ def _copier() -> Callable[[], object]:
 
 
 def weight_bytes(model: nn.Module) -> float:
-    """Return the bytes of the weights that decoding one token reads."""
+    """Return the bytes of the weights that decoding one token reads.
+
+    Experts count by the share that a token visits, and an embedding that is only looked up in not
+    at all.
+    """
     modules = dict(model.named_modules())
     embeddings = {name: module for name, module in modules.items() if _is_a(module, "Embedding")}
     if not any(name.rpartition(".")[2] in _HEADS for name in modules):
@@ -168,15 +137,14 @@ def _bytes(module: nn.Module) -> int:
     return sum(int(array.nbytes) for _, array in tree_flatten(module.parameters()))
 
 
-def cache_bytes(model: nn.Module, kv_bits: KVBits | None = None) -> tuple[CacheBytes, ...]:
+def cache_bytes(model: nn.Module) -> tuple[CacheBytes, ...]:
     """Return the size of each layer's cache, from shapes alone; nothing is computed."""
-    install(model)
-    caches = make_caches(model, kv_bits)
+    caches = make_prompt_cache(model)
     model(mx.zeros((1, 1), dtype=mx.int32), cache=caches)
     return tuple(part for cache in caches for part in _parts(cache))
 
 
-def _parts(cache: Cache) -> list[CacheBytes]:
+def _parts(cache: Any) -> list[CacheBytes]:
     parts = getattr(cache, "caches", None)
     if parts is not None:
         return [entry for part in parts for entry in _parts(part)]
