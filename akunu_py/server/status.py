@@ -5,6 +5,7 @@ OpenAI's and Anthropic's clients look for different fields of the models in `dat
 model is listed under such a name, too.
 """
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -74,6 +75,7 @@ async def props(http: HttpRequest) -> Response:
             "thinking": sorted(model.heeds) if model.loaded else None,
             # akunu's own, for the page.
             "options": declared_fields("completions", defaults),
+            "stored": asdict(model.stored),
             "modalities": {"vision": False, "audio": False},
             "build_info": f"akunu {__version__}",
         }

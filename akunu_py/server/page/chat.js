@@ -108,12 +108,12 @@ function questionActions(exchange) {
     keep([]);
   };
   const found = [
-    action("Edit", "Edit this question", () => editMessage(exchange)),
-    action("Delete", "Delete this question and what follows", () => deleteMessage(exchange)),
+    action("edit", "Edit this question", () => editMessage(exchange)),
+    action("trash", "Delete this question and what follows", () => deleteMessage(exchange)),
   ];
   if (siblings.length > 1) {
-    const before = action("‹", "Branch before", to(-1));
-    const after = action("›", "Branch after", to(1));
+    const before = action("left", "Branch before", to(-1));
+    const after = action("right", "Branch after", to(1));
     before.disabled = place === 0;
     after.disabled = place === siblings.length - 1;
     const words = element("span", { className: "figures", textContent: `${place + 1} of ${siblings.length}` });
@@ -125,15 +125,15 @@ function questionActions(exchange) {
 function replyActions(exchange) {
   const found = [];
   if (exchange.content) {
-    const copy = action("Copy", "Copy this reply", () => copyText(copy, exchange.content));
+    const copy = action("copy", "Copy this reply", () => copyText(copy, exchange.content));
     found.push(copy);
   }
-  const retry = action("Retry", "Retry this reply", () => retryReply(exchange));
+  const retry = action("retry", "Retry this reply", () => retryReply(exchange));
   countDown(retry, exchange.retryAt ?? 0);
   found.push(retry);
   if (!exchange.content) return found;
-  if (exchange === exchanges.at(-1)) found.push(action("Continue", "Continue this reply", () => continueReply(exchange)));
-  return [...found, action("Edit", "Edit this reply", () => editReply(exchange))];
+  if (exchange === exchanges.at(-1)) found.push(action("play", "Continue this reply", () => continueReply(exchange)));
+  return [...found, action("edit", "Edit this reply", () => editReply(exchange))];
 }
 
 function retryReply(exchange) {
@@ -237,7 +237,7 @@ function newChat() {
   showBranch(null);
   showAddress();
   showChats();
-  if (isNarrow()) toggleChats(false, { focus: false });
+  if (panels.chats.covers()) panels.chats.show(false);
   $("message").focus();
 }
 

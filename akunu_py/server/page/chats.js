@@ -18,35 +18,46 @@ async function showChats() {
   const shown = found ? all.filter(({ id }) => found.has(id)) : all;
   const isKept = all.some(({ id }) => id === chat.id);
   if (turns.size && !isKept) shown.unshift(chat);
-  refill($("chat-list"), shown.map((record) => entryOf(record, isKept)));
+  const lists = [];
+  let day = null;
+  for (const record of shown) {
+    if (day !== (day = dayOf(record.changed))) lists.push(element("h3", { textContent: day }), element("ul"));
+    lists.at(-1).append(entryOf(record, isKept));
+  }
+  refill($("chat-list"), lists);
   $("no-chats").textContent = problem || (shown.length ? "" : all.length ? "No chat has these words." : "Chats are kept here, in this browser alone.");
-  $("search").hidden = $("export-all").hidden = !all.length;
+  $("search-field").hidden = $("export-all").hidden = !all.length;
   showKeeps(all.length);
 }
 
-const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-const time = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const DAYS = { 0: "Today", 1: "Yesterday", 7: "Previous 7 days", 30: "Previous 30 days" };
+const month = new Intl.DateTimeFormat("en", { month: "long", year: "numeric" });
+
+/* The heading of a time. Days have 23 to 25 hours where clocks change. */
+function dayOf(time) {
+  const age = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(time).setHours(0, 0, 0, 0)) / 86_400_000);
+  const limit = Object.keys(DAYS).find((days) => age <= days);
+  return DAYS[limit] ?? month.format(time);
+}
 
 function entryOf(record, isKept) {
   const title = harmless(record.title);
-  const isToday = new Date(record.changed).toDateString() === new Date().toDateString();
-  const when = element("span", { className: "when", textContent: record.id === chat.id && !isKept ? "not kept" : (isToday ? time : date).format(record.changed) });
-  const open = action("", title, async () => {
+  const open = element("button", { type: "button", className: "open", title }, element("span", { textContent: title, dir: "auto" }));
+  if (record.id === chat.id && !isKept) open.append(element("span", { className: "when", textContent: "not kept" }));
+  open.onclick = async () => {
     await openChat(record.id);
-    if (isNarrow()) toggleChats(false);
+    if (panels.chats.covers()) panels.chats.show(false);
     $("message").focus();
-  });
-  open.className = "open";
-  open.append(element("span", { textContent: title, title, dir: "auto" }), when);
+  };
   const entry = element("li", {}, open);
   if (record.id !== chat.id) return entry;
   open.setAttribute("aria-current", "true");
-  const actions = element("div", { className: "below" });
+  const actions = element("div", { className: "actions" });
   actions.append(
-    action("Rename", "Rename this chat", () => rename(record, open)),
-    action("Markdown", "Export this chat as Markdown", () => exportMarkdown(record)),
-    action("JSON", "Export this chat as JSON", () => exportJson([record])),
-    action("Delete", "Delete this chat", () => deleteChats([record], `“${title}” deleted.`)),
+    action("edit", "Rename this chat", () => rename(record, open)),
+    action("page", "Export this chat as Markdown", () => exportMarkdown(record)),
+    action("braces", "Export this chat as JSON", () => exportJson([record])),
+    action("trash", "Delete this chat", () => deleteChats([record], `“${title}” deleted.`)),
   );
   entry.append(actions);
   return entry;

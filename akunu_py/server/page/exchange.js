@@ -184,23 +184,39 @@ class Exchange {
   }
 
   footnotes() {
-    const notes = [];
-    const { tokens, passes } = this.counts;
-    if (tokens && passes) {
-      const rate = `${decimal.format(tokens / passes)} a pass`;
-      const speed = this.pace ? `, ${decimal.format(this.pace)} a second` : "";
-      notes.push(element("span", { className: "figures", textContent: `${counted(tokens, "token")} in ${counted(passes, "pass")}: ${rate}${speed}` }));
-    }
+    const { tokens } = this.counts;
+    const parts = sharesOf([this.answer, this.thoughts]);
+    const drafted = parts.reduce((sum, [name, share]) => sum + (name === null ? 0 : share), 0);
+    const speed = this.pace ? `${decimal.format(this.pace)} tokens/s` : counted(tokens, "token");
+    const line = `${speed}${drafted ? ` · ${Math.round(100 * drafted)} % drafted` : ""}`;
+    if (!this.ended) return tokens ? [element("span", { className: "figures", textContent: line })] : [];
     const ends = { stopped: "Stopped.", length: "Ended at the token limit.", loop: "Ended: it repeated itself." };
-    if (!this.ended) return notes;
-    if (ends[this.finish]) notes.push(element("span", { textContent: ends[this.finish] }));
-    return [...notes, ...replyActions(this), ...shares([this.answer, this.thoughts])];
+    const end = ends[this.finish] ? [element("span", { textContent: ends[this.finish] })] : [];
+    if (!tokens) return [...end, ...replyActions(this)];
+    const rest = element("div", { className: "rest", hidden: !this.unfolded }, ...this.details(parts));
+    const fold = element("button", { type: "button", className: "figures", title: "Figures of this reply" }, line, icon("down"));
+    fold.setAttribute("aria-expanded", String(!rest.hidden));
+    fold.onclick = () => {
+      this.unfolded = rest.hidden;
+      atEnd(() => (rest.hidden = !this.unfolded));
+      fold.setAttribute("aria-expanded", String(this.unfolded));
+    };
+    return [fold, ...end, ...replyActions(this), rest];
+  }
+
+  details(parts) {
+    const { tokens, passes } = this.counts;
+    const { total, cache } = this.prompt;
+    const rate = passes ? ` in ${counted(passes, "pass")} of the model: ${decimal.format(tokens / passes)} a pass` : "";
+    const read = total ? [element("p", { textContent: `Prompt: ${counted(total, "token")}, ${number.format(cache)} of them from the cache` })] : [];
+    const sources = parts.length > 1 ? [element("p", { className: "legend" }, ...sourceWords(parts))] : [];
+    return [element("p", { textContent: `Reply: ${counted(tokens, "token")}${rate}` }), ...read, ...sources];
   }
 }
 
-/* A button with words for those who see it, and for those who hear it. */
-function action(textContent, label, onclick) {
-  const button = element("button", { type: "button", textContent, onclick });
+/* A button with an icon for those who see it, and a name for those who hear it or point at it. */
+function action(shape, label, onclick) {
+  const button = element("button", { type: "button", className: "icon", title: label, onclick }, icon(shape));
   button.setAttribute("aria-label", label);
   return button;
 }
@@ -218,19 +234,21 @@ function refill(parent, nodes) {
 function countDown(button, until) {
   const left = Math.ceil((until - performance.now()) / 1000);
   button.disabled = left > 0;
-  button.textContent = left > 0 ? `Retry in ${left} s` : "Retry";
+  button.replaceChildren(left > 0 ? `Retry in ${left} s` : icon("retry"));
   if (left > 0) setTimeout(() => countDown(button, until), 250);
 }
 
 async function copyText(button, text) {
+  const before = [...button.childNodes];
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    button.replaceChildren(...(before[0].nodeName === "svg" ? [icon("check")] : ["Copied"]));
+    tell("Copied.");
   } catch {
     // Browsers give no clipboard to pages from another machine without encryption.
     button.textContent = "Not allowed here";
   }
-  setTimeout(() => (button.textContent = "Copy"), 1500);
+  setTimeout(() => button.replaceChildren(...before), 1500);
 }
 
 $("chat").addEventListener("click", ({ target }) => {

@@ -88,7 +88,7 @@ const fileWords = ({ name, tokens }) => [
 
 function showAttached() {
   const chips = attached.map((file) => {
-    const remove = action("×", `Remove ${file.name}`, () => {
+    const remove = action("close", `Remove ${file.name}`, () => {
       attached = attached.filter((one) => one !== file);
       showComposerProblem("");
       showAttached();

@@ -6,6 +6,7 @@
 let declared = [];
 
 /* Options that are otherwise for programs, which may want a reply as it is. */
+const FIRST = ["temperature", "top_p", "max_tokens"];
 const PAGE_DEFAULTS = { stop_loops: true };
 
 /* Choices about thinking: the option that a model's template must have for them, and the fields of a
@@ -70,24 +71,26 @@ function fieldOf({ name, kind, least, most, or_zero: orZero, names, words, defau
   const hint = element("span", { id: `hint-${name}`, className: "hint", textContent: `${words}${lines[kind] ?? ""}` });
   field.setAttribute("aria-describedby", hint.id);
   const label = element("label", { htmlFor: field.id, textContent: `${name[0].toUpperCase()}${name.slice(1)}`.replaceAll("_", " ") });
-  return element("div", { className: kind === "texts" ? "wide" : "" }, label, field, hint);
+  return element("div", {}, label, field, hint);
 }
 
 async function showOptions(options) {
-  const [id, focused] = [model.id, $("options").contains(document.activeElement) && document.activeElement.id];
+  const [id, focused] = [model.id, $("settings").contains(document.activeElement) && document.activeElement.id];
   const same = declared.length && model.optionsOf === id;
   const saved = same ? kept() : ((await store.setting(`model ${id}`).catch(() => null)) ?? {});
   if (model.id !== id) return;
   model.optionsOf = id;
   declared = options.map((one) => ({ ...one, default: PAGE_DEFAULTS[one.name] ?? one.default }));
-  $("options").replaceChildren(...declared.map(fieldOf));
+  const isFirst = ({ name }) => FIRST.includes(name);
+  $("first-options").replaceChildren(...declared.filter(isFirst).map(fieldOf));
+  $("options").replaceChildren(...declared.filter((one) => !isFirst(one)).map(fieldOf));
   for (const field of fields()) field.value = saved[field.id] ?? "";
   if (!turns.size && !$("system").value) $("system").value = saved.system ?? "";
   if (focused) $(focused)?.focus();
 }
 
 /* Fields that are kept by model. */
-const fields = () => [...$("settings").querySelectorAll("#options :is(input, select, textarea), #json-schema, #thinking")];
+const fields = () => [...$("settings").querySelectorAll(":is(#first-options, #more-options) :is(input, select, textarea), #thinking")];
 const kept = () => Object.fromEntries([["system", $("system").value], ...fields().map(({ id, value }) => [id, value])]);
 
 /* Returns the options of a request, or null where a field has something else in it. */
@@ -101,7 +104,8 @@ function settings() {
       field.setCustomValidity(error.message);
     }
     if (field.checkValidity()) return true;
-    showSettings(true);
+    panels.settings.show(true);
+    if ($("more-options").contains(field)) $("more-options").open = true;
     field.reportValidity();
     return false;
   };

@@ -55,11 +55,6 @@ function showContext() {
   $("context-words").replaceChildren(...(model.context ? [element("span", {}, sum)] : []), ...(used ? items : []));
 }
 
-function showSettings(open) {
-  $("settings").hidden = !open;
-  $("settings-toggle").setAttribute("aria-expanded", String(open));
-}
-
 function showSources(on) {
   if (on === document.body.classList.contains("drafts")) return;
   document.body.classList.toggle("drafts", on);
@@ -135,7 +130,17 @@ function showModel(props) {
   showThinking(props.thinking ?? []);
   showOptions(props.options);
   showLoaded();
+  showWelcome(props.stored);
   showContext();
+}
+
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+function showWelcome({ parameters, quantization, num_bytes: bytes }) {
+  const size = bytes < 1e9 ? `${number.format(Math.round(bytes / 1e6))} MB` : `${decimal.format(bytes / 1e9)} GB`;
+  const facts = [parameters && `${compact.format(parameters)} parameters`, harmless(quantization), bytes && size, `context ${number.format(model.context)}`];
+  $("welcome-name").textContent = harmless(model.name);
+  $("welcome-size").textContent = facts.filter(Boolean).join(" · ");
 }
 
 /* Marks the models that are in memory. */
@@ -192,15 +197,40 @@ $("message").addEventListener("keydown", (event) => {
 $("message").addEventListener("input", fitMessage);
 $("stop").addEventListener("click", () => running?.abort.abort());
 
-const isNarrow = () => matchMedia("(max-width: 65rem)").matches;
+/* The list of chats, or the settings: beside the chat where there is room, else over it. */
+class Panel {
+  constructor(id, narrow) {
+    this.id = id;
+    this.narrow = matchMedia(`(max-width: ${narrow})`);
+    this.narrow.onchange = Panel.place;
+    $(`${id}-toggle`).onclick = () => this.show($(id).hidden);
+    $(`close-${id}`).onclick = () => this.show(false);
+  }
 
-/* The list covers the chat on a narrow page, and is beside it on a wide one. */
-function toggleChats(open, { focus = true } = {}) {
-  $("chats").hidden = !open;
-  $("chats-toggle").setAttribute("aria-expanded", String(open));
-  $("page").inert = open && isNarrow();
-  if (focus) (open ? ($("search").hidden ? $("close-chats") : $("search")) : $("chats-toggle")).focus();
+  covers() {
+    return !$(this.id).hidden && this.narrow.matches;
+  }
+
+  show(open, { focus = true } = {}) {
+    $(this.id).hidden = !open;
+    $(`${this.id}-toggle`).setAttribute("aria-expanded", String(open));
+    Panel.place();
+    if (focus) $(open ? `close-${this.id}` : `${this.id}-toggle`).focus();
+  }
+
+  /* The panel over the others, if there is one. */
+  static get cover() {
+    return Object.values(panels).find((one) => one.covers());
+  }
+
+  /* What is covered cannot be reached. */
+  static place() {
+    const cover = Panel.cover?.id;
+    for (const id of ["page", "chats", "settings"]) $(id).inert = Boolean(cover) && id !== cover;
+  }
 }
+
+const panels = { chats: new Panel("chats", "65rem"), settings: new Panel("settings", "56rem") };
 
 function keyPressed(event) {
   if (event.isComposing || document.querySelector("dialog[open]")) return;
@@ -212,20 +242,21 @@ function keyPressed(event) {
     event.preventDefault();
     $("keys").showModal();
   } else if (event.key === "Escape") {
-    if (!$("chats").hidden && isNarrow()) toggleChats(false);
+    if (Panel.cover) Panel.cover.show(false);
     else if (running) running.abort.abort();
-    else if (!$("settings").hidden && $("settings").contains(event.target)) {
-      showSettings(false);
-      $("settings-toggle").focus();
-    }
+    else if ($("settings").contains(event.target)) panels.settings.show(false);
   }
 }
 
 document.addEventListener("keydown", keyPressed);
-$("new-chat").addEventListener("click", newChat);
-$("chats-toggle").addEventListener("click", () => toggleChats($("chats").hidden));
-$("close-chats").addEventListener("click", () => toggleChats(false));
-$("settings-toggle").addEventListener("click", () => showSettings($("settings").hidden));
+document.addEventListener("pointerdown", ({ target }) => {
+  if (Panel.cover && !$(Panel.cover.id).contains(target)) Panel.cover.show(false);
+});
+for (const button of document.querySelectorAll(".new-chat")) button.onclick = newChat;
+for (const id of ["chats-toggle", "close-chats"]) {
+  // On a narrow page the list is never open from the start.
+  $(id).addEventListener("click", () => panels.chats.narrow.matches || store.set("lists", !$("chats").hidden).catch(() => {}));
+}
 $("show-keys").addEventListener("click", () => $("keys").showModal());
 $("dismiss").addEventListener("click", () => {
   showNotice("");
@@ -245,10 +276,26 @@ addEventListener("popstate", async () => {
   if (id !== (turns.size ? chat.id : "") && !(id && (await openChat(id)))) newChat();
 });
 
+/* What an empty chat offers. The last one shows drafts: most of its reply is a copy. */
+const EXAMPLES = {
+  "Explain an idea": "Why is the sky blue? Explain it to a child of ten.",
+  "Write code": "Write a Python function that merges two sorted lists, with a test.",
+  "Make a table": "Compare the inner planets in a table: size, day, year, moons.",
+  "Correct a text": "Correct the spelling, and change nothing else: We are going too the libary tomorow, becouse it is closed on sundays.",
+};
+
+function exampleOf([name, words]) {
+  const button = element("button", { type: "button" }, element("strong", { textContent: name }), element("span", { textContent: words }));
+  button.onclick = () => send(words, []) && showAddress();
+  return element("li", {}, button);
+}
+
 /* The start. The page is there before the browser has found what it keeps. */
 
 async function begin() {
   $("legend").replaceChildren(...allSources());
+  $("examples").append(...Object.entries(EXAMPLES).map(exampleOf));
+  panels.chats.show(!panels.chats.narrow.matches, { focus: false });
   // The attribute autofocus would complain in the console where somebody was faster.
   if (document.activeElement === document.body) $("message").focus();
   loadModels();
@@ -257,7 +304,7 @@ async function begin() {
     showSources((await store.setting("sources")) ?? false);
     const id = location.hash.slice(1);
     if (id && !(await openChat(id))) showAddress();
-    if (!isNarrow() && (await store.chats()).length) toggleChats(true, { focus: false });
+    if ((await store.setting("lists")) === false) panels.chats.show(false, { focus: false });
   } catch (error) {
     showNotice(notKept(error));
   }

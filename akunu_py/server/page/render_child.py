@@ -33,7 +33,7 @@ from akunu_py.system.markdown import markdown_parser
 Tree = str | list[Any]
 
 _PARSER = markdown_parser("math").enable("image").use(tasklists_plugin).use(footnote_plugin)
-_DIRECTED = {"p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "blockquote", "th", "td"}
+_DIRECTED = {"p", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "blockquote", "table", "th", "td"}
 _KINDS = {
     Comment: "comment", String: "string", Number: "number", Keyword: "keyword",
     Generic.Inserted: "inserted", Generic.Deleted: "deleted", Generic.Subheading: "keyword",
@@ -134,7 +134,8 @@ def _element(name: str, token: Token, children: Sequence[Tree]) -> Iterator[Tree
     if "start" in token.attrs:
         attributes["start"] = str(token.attrs["start"])
     tree: Tree = [name, attributes, *(children[:_MOST_COLUMNS] if name == "tr" else children)]
-    yield ["div", {"class": "table", "tabindex": "0"}, tree] if name == "table" else tree
+    scrolled = {"class": "table", "tabindex": "0"}
+    yield ["div", attributes | scrolled, tree] if name == "table" else tree
 
 
 def _goes_left(trees: Sequence[Tree]) -> bool:

@@ -14,6 +14,15 @@ const element = (name, properties = {}, ...children) => {
   return made;
 };
 
+/* A shape of those in page.html. */
+const icon = (name) => {
+  const [svg, use] = ["svg", "use"].map((one) => document.createElementNS("http://www.w3.org/2000/svg", one));
+  svg.setAttribute("aria-hidden", "true");
+  use.setAttribute("href", `#i-${name}`);
+  svg.append(use);
+  return svg;
+};
+
 /* Controls, and the characters that reorder text when it is shown (UAX #9), as in shown_text.py. */
 const REPLACED = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f]/g;
 

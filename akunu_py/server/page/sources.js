@@ -3,13 +3,10 @@
 /* Sources of drafts, in words and tints. Names are those of akunu's drafters; others are shown as
    they are. */
 
-const SOURCES = {
-  prompt: "this conversation",
-  reply: "this reply",
-  memory: "earlier replies",
+const COPIED = { prompt: "this conversation", reply: "this reply", memory: "earlier replies", lookup: "the text so far" };
+const GUESSED = {
   mtp: "the prediction head",
   "draft-model": "the draft model",
-  lookup: "the text so far",
   grammar: "the form asked for",
   ngram: "n-gram counts",
   "ngram-window": "n-gram counts",
@@ -20,39 +17,50 @@ const SOURCES = {
   recycling: "the model's own candidates",
   candidate: "the model's own candidates",
 };
-/* The first five have a tint each, all others share the last one. */
-const TINTS = 6;
-const names = [...new Set(Object.values(SOURCES))];
-const tintOf = (name) => Math.min(TINTS, names.indexOf(name) + 1 || TINTS);
+const SOURCES = { ...COPIED, ...GUESSED };
+/* Those of every chat have a tint each, all others share the last one. */
+const TINTED = ["prompt", "reply", "memory", "mtp", "draft-model"].map((source) => SOURCES[source]);
+const tintOf = (name) => TINTED.indexOf(name) + 1 || TINTED.length + 1;
 
 const nameOf = (source) =>
   harmless([...new Set(source.split("+").map((name) => SOURCES[name] ?? name))].join(" and "));
 
 const tintedTree = (text, source) => {
+  const copied = source.split("+").every((name) => name in COPIED);
   const name = nameOf(source);
-  return ["span", { title: `Drafted from ${name}`, "data-tint": String(tintOf(name)) }, text];
+  return ["span", { title: `${copied ? "Copied from" : "Guessed by"} ${name}`, "data-tint": String(tintOf(name)) }, text];
 };
 
-const tinted = (text, source) => build(tintedTree(text, source));
-
-/* Every source, for the line below the header. */
+/* What tints mean, for the line below the header. */
 function allSources() {
-  const own = names.slice(0, TINTS - 1).map((name) => tinted(name, name));
-  return ["Text drafted from:", ...own, tinted(names.slice(TINTS - 1).join(", "), "other sources"), "not tinted: the model"];
+  const [conversation, reply, memory, head, model] = TINTED.map((name) => element("span", { textContent: name }));
+  const others = element("span", { textContent: "others" });
+  for (const [at, node] of [conversation, reply, memory, head, model, others].entries()) node.dataset.tint = at + 1;
+  return [
+    "Tinted words were drafted, and the model checked several at a time. They were copied from ",
+    conversation, " ", reply, " ", memory, " or guessed by ", head, " ", model, " ", others, ". The rest the model wrote one by one.",
+  ];
 }
 
-/* The share of each source in texts; sources of one name are one. */
-function shares(texts) {
-  const sizes = new Map();
+/* The sources of texts, with the share of each, the largest first; the model's own, null, is last. */
+function sharesOf(texts) {
+  const found = new Map();
+  let all = 0;
   for (const [source, size] of texts.flatMap((text) => [...text.sizes()])) {
+    // Sources of one name are one.
     const name = source === null ? null : nameOf(source);
-    sizes.set(name, (sizes.get(name) ?? 0) + size);
+    const [first, before] = found.get(name) ?? [source, 0];
+    found.set(name, [first, before + size]);
+    all += size;
   }
-  const all = [...sizes.values()].reduce((sum, size) => sum + size, 0);
-  const share = (name) => ` ${Math.round((100 * (sizes.get(name) ?? 0)) / all)} %`;
-  const drafted = [...sizes].filter(([name]) => name !== null).sort(([, a], [, b]) => b - a);
-  if (!drafted.length) return [];
-  const entries = drafted.map(([name]) => element("span", {}, tinted(name, name), share(name)));
-  const own = element("span", { textContent: `the model${share(null)}` });
-  return [element("span", { className: "legend" }, "Text from:", ...entries, own)];
+  const shares = [...found.values()].map(([source, size]) => [source, size / all]);
+  return shares.sort(([one, a], [other, b]) => (one === null) - (other === null) || b - a);
+}
+
+function sourceWords(shares) {
+  const entries = shares.map(([source, share]) => {
+    const name = source === null ? "the model itself" : build(tintedTree(nameOf(source), source));
+    return element("span", {}, name, ` ${Math.round(100 * share)} %`);
+  });
+  return ["Text from ", ...entries.flatMap((entry, at) => (at ? [", ", entry] : [entry]))];
 }

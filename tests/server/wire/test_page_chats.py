@@ -77,10 +77,10 @@ def test_chats_are_kept_found_renamed_and_deleted(server, backend, open_page):
 def test_nothing_is_kept_where_the_user_says_so(server, open_page):
     page = open_page(server)
     talk(page, "First")
-    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Settings", exact=True).click()
     page.get_by_label("Keep chats and settings").uncheck()
     page.get_by_role("button", name="Delete all 1 chat").click()
-    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Close the settings").click()
     talk(page, "Second")
     expect(show_list(page)).to_have_text(["Second"])
     page.reload()
@@ -220,6 +220,7 @@ def test_every_declared_option_reaches_the_request_and_is_kept_by_model(open_pag
             "number": 0.5, "count": 3, "texts": ("a", "b\nc"), "biases": {4: -1.5}, "switch": False,
         }  # fmt: skip
         given = {one["name"]: values[one["kind"]] for one in options}
+        page.get_by_text("More options").click()
         typed = {"stop": "a\nb\\nc", "logit_bias": "4 = -1.5"}
         for name, value in given.items():
             if value is False:
@@ -233,13 +234,17 @@ def test_every_declared_option_reaches_the_request_and_is_kept_by_model(open_pag
         assert {name: getattr(config, name) for name in given} == given
         assert config.constraint is not None
         page.reload()
-        page.get_by_role("button", name="Settings").click()
+        page.get_by_role("button", name="Settings", exact=True).click()
         field = page.locator("#option-temperature")
         expect(field).to_have_value("0.5")
         choice.select_option("other")
         expect(field).to_have_value("")
+        page.get_by_text("More options").click()
         page.get_by_label("JSON schema").fill("[1]")
+        page.get_by_text("More options").click()
         ask(page, "No")
+        # A field is shown with what is wrong with it.
+        expect(page.get_by_label("JSON schema")).to_be_focused()
         expect(page.get_by_label("Message", exact=True)).to_have_value("No")
         assert len(server.backend.requests) == 1
 
@@ -335,8 +340,10 @@ def test_everything_can_be_read_and_has_a_name(server, backend, open_page, schem
     page.get_by_role("button", name="Remove a.txt").click()
     talk(page, "Hi `x`")
     page.set_input_files("#files", [{"name": "b.txt", "mimeType": "", "buffer": b"x" * 5000}])
-    for name in ("Sources", "Settings", "Chats"):
+    for name in ("Sources", "Settings"):
         page.get_by_role("button", name=name, exact=True).click()
+    page.get_by_text("More options").click()
+    last_reply(page).locator(".figures").click()
     expect(page.locator("#composer-problem")).to_contain_text("the model's context has")
     contrasts = page.evaluate(CONTRASTS)
     assert len(contrasts) > 60
@@ -368,9 +375,9 @@ def test_tab_goes_through_the_page_from_top_to_bottom(server, open_page):
         label = "document.activeElement.getAttribute('aria-label') || document.activeElement.textContent"
         names.append(page.evaluate(label))
     assert names == [
-        "Sources", "Settings", "New chat", "Edit this question",
-        "Delete this question and what follows", "Copy this reply", "Retry this reply",
-        "Continue this reply", "Edit this reply", "Add text files", "Message", "Send",
+        "New chat", "Sources", "Settings", "Edit this question",
+        "Delete this question and what follows", "6.0 tokens/s", "Copy this reply",
+        "Retry this reply", "Continue this reply", "Edit this reply", "Add text files", "Message",
     ]  # fmt: skip
 
 
