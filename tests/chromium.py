@@ -1,8 +1,10 @@
-"""Chromium of this machine, for tests that look at what a browser shows."""
+"""Chromium of this machine, for tests that look at what a browser shows, and what checks its pages."""
 
 import os
 import shutil
+import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -28,3 +30,14 @@ def chromium(patience_ms):
         )
         yield browser
         browser.close()
+
+
+def axe_core():
+    """Return the script that checks a page's accessibility; skips the test where there is none."""
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm, which installs axe-core")
+    folder = subprocess.run(["npm", "root", "-g"], capture_output=True, text=True, check=True)
+    path = Path(folder.stdout.strip(), "axe-core", "axe.min.js")
+    if not path.exists():
+        pytest.skip("there is no axe-core; install it: npm install -g axe-core")
+    return path.read_text(encoding="utf-8")

@@ -56,7 +56,7 @@ BLOCKS = {
     ],
     "3. a\n\n4. b": [(0, ["ol", LTR | {"start": "3"}, ["li", {}, ["p", LTR, "a"]], ["li", {}, ["p", LTR, "b"]]])],
     "a|b\n:-|-:\nPara|ms": [
-        (0, ["div", {"class": "table", "tabindex": "0"}, ["table", {},
+        (0, ["div", LTR | {"class": "table", "tabindex": "0"}, ["table", LTR,
              ["thead", {}, ["tr", {}, ["th", LTR | {"class": "left"}, "a"], ["th", LTR | {"class": "right"}, "b"]]],
              ["tbody", {}, ["tr", {}, ["td", LTR | {"class": "left"}, "Para"], ["td", LTR | {"class": "right"}, "ms"]]]]]),
     ],

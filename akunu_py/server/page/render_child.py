@@ -64,8 +64,11 @@ def blocks_of(text: str) -> list[tuple[int, Tree]]:
 def _trees(token: Token, following: Iterator[Token]) -> Iterator[Tree]:
     """Yield what a token stands for; one that opens an element takes its end from `following`."""
     match token.type:
-        case "text" | "html_inline":
-            yield _text_of(token)
+        case "text":
+            yield token.content
+        case "html_inline":  # a box of `tasklists_plugin`: tags of a text are text
+            checked = "checked" in token.content
+            yield "\N{BALLOT BOX WITH CHECK}" if checked else "\N{BALLOT BOX}"
         case "softbreak":
             yield "\n"
         case "inline":
@@ -97,18 +100,8 @@ def _trees(token: Token, following: Iterator[Token]) -> Iterator[Tree]:
 
 
 def _children(following: Iterator[Token]) -> list[Tree]:
-    inner: list[Tree] = []
-    for token in following:
-        if token.nesting < 0:
-            break
-        inner += _trees(token, following)
-    return inner
-
-
-def _text_of(token: Token) -> str:
-    if token.type == "html_inline":  # a box of `tasklists_plugin`: tags of a text are text
-        return "\N{BALLOT BOX WITH CHECK}" if "checked" in token.content else "\N{BALLOT BOX}"
-    return token.content
+    inner = itertools.takewhile(lambda token: token.nesting >= 0, following)
+    return [tree for token in inner for tree in _trees(token, following)]
 
 
 def _joined(trees: Iterator[Tree]) -> Iterator[Tree]:
@@ -139,8 +132,9 @@ def _element(name: str, token: Token, children: Sequence[Tree]) -> Iterator[Tree
 
 
 def _goes_left(trees: Sequence[Tree]) -> bool:
-    letters = (unicodedata.bidirectional(letter) for letter in itertools.chain(*map(_words, trees)))
-    return next((kind != "L" for kind in letters if kind in ("L", "R", "AL")), False)
+    letters = itertools.chain.from_iterable(map(_words, trees))
+    kinds = map(unicodedata.bidirectional, letters)
+    return next((kind != "L" for kind in kinds if kind in ("L", "R", "AL")), False)
 
 
 def _words(tree: Tree) -> str:
