@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -173,14 +174,16 @@ def _binding(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     return bind
 
 
-def _by_text(layer: Any, plan: PassPlan, axis: int, inputs: Mapping[str, mx.array]) -> list[Any]:
-    """Return a copy of a layer for each text; products of `inputs` are made for all rows."""
-    layers = [copy(layer) for _ in plan.parts]
-    for name, rows in inputs.items():
-        products = plan.split(getattr(layer, name)(rows), axis)
-        for own, product in zip(layers, products, strict=True):
+def _by_text(
+    layer: Any, plan: PassPlan, axis: int, inputs: Mapping[str, mx.array]
+) -> Iterator[Any]:
+    """Yield a copy of a layer that has one text's products of `inputs`, made for all rows."""
+    own = copy(layer)
+    made = [plan.split(getattr(layer, name)(rows), axis) for name, rows in inputs.items()]
+    for products in zip(*made, strict=True):
+        for name, product in zip(inputs, products, strict=True):
             vars(own)[name] = lambda _rows, product=product: product
-    return layers
+        yield own
 
 
 def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
@@ -202,8 +205,8 @@ def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]
         given, found = zip(plan.split(x, 1), mask.parts, cache.parts, strict=True), []
         for text, own, its in zip(plan.parts, layers, given, strict=True):
             vars(own)["o_proj"] = lambda attended: attended
-            if text.tree is not None:
-                vars(own)["rope"] = functools.partial(turned, layer, text.places)
+            tree = text.tree is not None
+            vars(own)["rope"] = partial(turned, layer, text.places) if tree else layer.rope
             found.append(function(own, *its))
         made: mx.array = layer.o_proj(by_row(mx.concatenate(found, axis=1), 1))
         return made
