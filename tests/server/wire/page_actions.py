@@ -15,3 +15,15 @@ def ask(page, text="Hi"):
 
 def last_reply(page):
     return page.get_by_role("article", name="Reply").last
+
+
+def talk(page, *questions):
+    for question in questions:
+        ask(page, question)
+        expect(last_reply(page).get_by_role("button", name="Retry")).to_be_visible()
+
+
+def show_list(page):
+    if not page.locator("#chats").is_visible():
+        page.get_by_role("button", name="Chats", exact=True).click()
+    return page.locator("#chat-list .open span:first-child")

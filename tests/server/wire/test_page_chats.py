@@ -5,9 +5,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from chromium import axe_core
-from page_actions import ask, last_reply
-from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, running, said, thought
+from page_actions import ask, last_reply, show_list, talk
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, running, said
 
 from akunu_py.server.events import Finished
 from akunu_py.values.reply_deltas import ContentDelta
@@ -17,20 +16,8 @@ expect = pytest.importorskip("playwright.sync_api").expect
 pytestmark = pytest.mark.slow
 
 
-def talk(page, *questions):
-    for question in questions:
-        ask(page, question)
-        expect(last_reply(page).get_by_role("button", name="Retry")).to_be_visible()
-
-
 def questions(page):
     return page.get_by_role("article", name="You").all_text_contents()
-
-
-def show_list(page):
-    if not page.locator("#chats").is_visible():
-        page.get_by_role("button", name="Chats", exact=True).click()
-    return page.locator("#chat-list .open span:first-child")
 
 
 def has_focus(page):
@@ -326,8 +313,6 @@ CONTRASTS = """() => {
     }
     return found.sort(([one], [other]) => one - other);
 }"""
-WRITTEN = """# Title\n\n[A link](http://example.org) and `code`.\n\n- [x] done\n\n> quoted
-\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```python\nx = 1  # one\n```\n\n$x^2$\n"""
 # What a screen reader needs a name for.
 NAMED = {"button", "textbox", "searchbox", "combobox", "checkbox", "spinbutton", "article",
          "region", "navigation", "dialog"}  # fmt: skip
@@ -366,32 +351,6 @@ def test_everything_can_be_read_and_has_a_name(server, backend, open_page, schem
     )["nodes"][:1]  # fmt: skip
     live = {one["name"]: one["value"]["value"] for one in spoken["properties"]}
     assert (live["live"], live["relevant"]) == ("polite", "additions")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_axe_finds_nothing_serious(server, backend, open_page, scheme, width):
-    """Rules of WCAG as Deque's axe-core checks them, in an empty chat and in one with all it can show."""
-    axe = axe_core()
-    backend.play(thought("Hm.", WRITTEN))
-    page = open_page(server, color_scheme=scheme, viewport={"width": width, "height": 800})
-    expect(page.locator("#welcome-size")).to_contain_text("context 4,096")
-    page.evaluate(axe)
-    serious = """async () => (await axe.run()).violations
-        .filter(({impact}) => ["serious", "critical"].includes(impact))
-        .map(({id, nodes}) => [id, nodes.map((one) => one.html)])"""
-    assert page.evaluate(serious) == []
-    page.set_input_files("#files", [{"name": "a.txt", "mimeType": "", "buffer": b"x"}])
-    talk(page, "Hi")
-    last_reply(page).locator(".figures").click()
-    page.get_by_role("button", name="Sources", exact=True).click()
-    assert page.evaluate(serious) == []
-    page.get_by_role("button", name="Settings", exact=True).click()
-    page.get_by_text("More options").click()
-    assert page.evaluate(serious) == []
-    page.get_by_role("button", name="Close the settings").click()
-    show_list(page)
-    assert page.evaluate(serious) == []
 
 
 def test_tab_goes_through_the_page_from_top_to_bottom(server, open_page):
