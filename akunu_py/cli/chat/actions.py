@@ -367,10 +367,8 @@ class Actions:
             self._set_source("drafter", "default" if word == "on" else word, "/draft")
         if word == "show":
             self.show_drafts = not self.show_drafts
-            tints = (
-                "copied text is coloured by where it came from; /draft show again turns this off"
-            )
-            self._note(tints if self.show_drafts else "copied text is no longer coloured")
+            tints = "drafted words are coloured by their source; /draft show again turns this off"
+            self._note(tints if self.show_drafts else "drafted words are no longer coloured")
             return
         if word == "off":
             if config.drafter != "none":
