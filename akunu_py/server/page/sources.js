@@ -38,7 +38,7 @@ function allSources() {
   for (const [at, node] of [conversation, reply, memory, head, model, others].entries()) node.dataset.tint = at + 1;
   return [
     "Tinted words were drafted, and the model checked several at a time. They were copied from ",
-    conversation, " ", reply, " ", memory, " or guessed by ", head, " ", model, " ", others, ". The rest the model wrote one by one.",
+    conversation, " ", reply, " ", memory, " or guessed by ", head, " ", model, " ", others, ". The model wrote the rest itself.",
   ];
 }
 

@@ -148,7 +148,7 @@ def test_sources_are_told_in_words(server, backend, open_page):
     expect(page.locator("#legend")).to_have_text(
         "Tinted words were drafted, and the model checked several at a time. They were copied from"
         " this conversation this reply earlier replies or guessed by the prediction head"
-        " the draft model others. The rest the model wrote one by one."
+        " the draft model others. The model wrote the rest itself."
     )
     tints = last_reply(page).locator(".answer [data-tint]")
     expect(tints).to_have_count(3)

@@ -135,6 +135,7 @@ def test_props(server):
     body = server.get("/props").json()
     assert body["default_generation_settings"]["n_ctx"] == 4096
     assert body["n_ctx_train"] is None
+    assert body["stored"].keys() >= {"num_bytes", "parameters", "quantization"}
     assert body["total_slots"] == 1
     assert body["model_path"] == "tiny"
     assert body["modalities"] == {"vision": False, "audio": False}
