@@ -4,6 +4,7 @@
     python -m pip install --group references       once; pip 25.1 or newer
     python scripts/record_references.py quantizations [TYPE ...]
     python scripts/record_references.py architectures [NAME ...]
+    python scripts/record_references.py embeddings [NAME ...]
     python scripts/record_references.py trained [MODEL ...] [--threads N]
     python scripts/record_references.py vocabularies [--learn] [--real FOLDER]
 
@@ -33,6 +34,12 @@ def quantizations(options: argparse.Namespace) -> None:
 
 def architectures(options: argparse.Namespace) -> None:
     from references.architectures import record
+
+    record(options.names)
+
+
+def embeddings(options: argparse.Namespace) -> None:
+    from references.embeddings import record
 
     record(options.names)
 
@@ -70,6 +77,10 @@ def known_names(kind: str) -> list[str]:
         from tiny_architectures import BUILDERS
 
         return sorted(BUILDERS)
+    if kind == "embeddings":
+        from references.embeddings import NAMES
+
+        return list(NAMES)
     from shared_files import PATHS
 
     return list(PATHS)
@@ -80,7 +91,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(required=True, dest="kind")
-    for function in (quantizations, architectures, trained):
+    for function in (quantizations, architectures, embeddings, trained):
         command = commands.add_parser(function.__name__)
         command.set_defaults(run=function)
         command.add_argument("names", nargs="*", metavar="NAME")

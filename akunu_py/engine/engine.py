@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +70,10 @@ if TYPE_CHECKING:
     # Not before `akunu_py.models`, which loads a fast BLAS first.
     from mlx import nn
 
+    from akunu_py.engine.embedding import CheckedTexts
     from akunu_py.engine.tool_use import ToolUse
     from akunu_py.models.heads import Head
+    from akunu_py.models.pooling import Kind, Pooling
     from akunu_py.models.ranks.link import Link
     from akunu_py.tool_calls.given_reader import GivenReader
 
@@ -100,9 +102,9 @@ class Engine(metaclass=_PublicNames):
     """
 
     internal = frozenset({
-        "append_trace", "check", "check_chat", "choose_steps", "drafter_of", "internal",
-        "joined_passes", "lane", "lend", "loading", "measure_drafts", "sibling", "stream_forced",
-        "wait",
+        "append_trace", "check", "check_chat", "check_texts", "choose_steps", "drafter_of",
+        "internal", "joined_passes", "lane", "lend", "loading", "measure_drafts", "sibling",
+        "stream_forced", "wait",
     })  # fmt: skip
 
     def __init__(
@@ -162,6 +164,10 @@ class Engine(metaclass=_PublicNames):
             block_rows=block_rows,
         )
         self.description: ModelDescription = loaded.description
+        # How embeddings are made; None for a model that makes none.
+        self.pooling = loaded.description.pooling
+        if options.pooling is not None:
+            self.pooling = _chosen_pooling(self.pooling, options.pooling)
         self.draft_model = None if draft_model is None else draft_model.description
         self.has_head = head is not None
         self.context: int = self._session.context
@@ -488,6 +494,23 @@ class Engine(metaclass=_PublicNames):
 
         return ToolUse(self.tokenizer, _call_reader(self.options.tool_parser))
 
+    def check_texts(
+        self, texts: Sequence[Prompt], *, prompt_name: str | None = None, truncate: bool = False
+    ) -> "CheckedTexts":
+        """Return the tokens of texts to embed; raises as `embed` does."""
+        from akunu_py.engine.embedding import TextChecks  # for embeddings alone
+
+        self._admission.check()
+        if self.pooling is None:
+            raise ConfigError(
+                f"{self.description.name} was not made for embeddings; use a model such as "
+                "qwen3-embedding:0.6b, or load this one with pooling 'last' or 'mean' (--pooling)"
+            )
+        if self.ranks is not None:
+            raise ConfigError("embeddings are made on one machine; start this without mlx.launch")
+        checks = TextChecks(self.tokenizer, self.pooling, self.context, self.vocabulary_size)
+        return checks.check(texts, prompt_name=prompt_name, truncate=truncate)
+
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
         self._admission.check()
@@ -497,6 +520,47 @@ class Engine(metaclass=_PublicNames):
             # A prompt that is far too long is refused before all of it is tokenized.
             check_length([prompt], self.tokenizer, self.context, parse_special=True)
         return self._ids_of(prompt, parse_special=True)
+
+    def embed(
+        self,
+        texts: Prompt | Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+        truncate: bool = False,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """Return embeddings of texts, float32 [texts, width], each of the length 1.
+
+        A text may be token ids, which are used unchanged. To others the model's end token is added,
+        and a prompt in front: the one called `prompt_name` in its files, or the one they use by
+        default. Texts of similar length share passes. `dimensions` keeps the first numbers of each
+        embedding. `truncate` cuts texts that are longer than the context. `progress` is called with
+        the number of texts done and in all.
+
+        Raises ConfigError for a model that was not made for embeddings, unless it was loaded with
+        `pooling`, for an empty text, an unknown `prompt_name` and `dimensions` out of range,
+        ContextOverflowError for a text that is too long, EngineStateError as `generate` does.
+        """
+        one = isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], int | np.integer))
+        given = cast("list[Prompt]", [texts] if one else list(texts))
+        call = self.check_texts(given, prompt_name=prompt_name, truncate=truncate)
+        with self._admission.exclusive():
+            self._admission.end_reply(_LATER_CALL)
+            with self._session.measured():
+                from akunu_py.engine.embedding import embedding_steps  # for embeddings alone
+
+                steps = embedding_steps(call, self._session, dimensions)
+                while True:
+                    try:
+                        done = next(steps)
+                    except StopIteration as end:
+                        found: NDArray[np.float32] = end.value
+                        done = len(given)
+                    if progress:
+                        progress(done, len(given))
+                    if done == len(given):
+                        return found
 
     @contextlib.contextmanager
     def lend(self, reason: str) -> Iterator[LentModel]:
@@ -689,6 +753,11 @@ class Engine(metaclass=_PublicNames):
         `CheckedCall.compile`.
         """
         self._admission.check()
+        if self.description.pooling is not None:
+            raise ConfigError(
+                f"{self.description.name} was made for embeddings, not for replies; use it with "
+                "embed (akunu embed, /v1/embeddings), and another model for replies"
+            )
         config = with_options(config or GenerationConfig(), options)
         form = config.constraint
         if plan is not None:
@@ -835,6 +904,13 @@ class Engine(metaclass=_PublicNames):
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
+
+
+def _chosen_pooling(pooling: "Pooling | None", kind: "Kind") -> "Pooling":
+    """Return a model's pooling with the kind that the caller chose."""
+    from akunu_py.models.pooling import Pooling  # for embeddings alone
+
+    return Pooling(kind) if pooling is None else pooling._replace(kind=kind)
 
 
 def _call_reader(name: str | None) -> "GivenReader | None":

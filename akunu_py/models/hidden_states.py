@@ -91,8 +91,8 @@ def last_norm(model: nn.Module) -> tuple[nn.Module, str]:
                 return module, name
         modules += [part for part in module.values() if isinstance(part, nn.Module)]
     raise ConfigError(
-        "the last norm of this model was not found, so its hidden states cannot be read; leave "
-        "heads out"
+        "the last norm of this model was not found, so its hidden states cannot be read: it takes "
+        "no prediction head and makes no embeddings"
     )
 
 

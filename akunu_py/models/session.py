@@ -36,7 +36,9 @@ from akunu_py.values.load_options import KVBits
 from akunu_py.values.types import Draft, PassReport, TokenLogprob
 
 if TYPE_CHECKING:
+    from akunu_py.models.embedding import EmbeddingSteps
     from akunu_py.models.passes.tree_trials import Trees
+    from akunu_py.models.pooling import Kind
 
 _CLEAR_EVERY = 256
 """Steps after which MLX's pool of freed buffers is emptied: the KV cache outgrows them."""
@@ -547,6 +549,12 @@ class Session(Target):
                     rows.tokens += chunk
                 start += len(chunk)
         return np.concatenate(pieces)
+
+    def embedding(self, texts: Sequence[Sequence[int]], pooling: "Kind") -> "EmbeddingSteps":
+        """Return embeddings of texts in steps; the conversation's caches stay as they are."""
+        from akunu_py.models.embedding import embed_texts  # most sessions make none
+
+        return embed_texts(self._rows.model, texts, pooling, self.stream)
 
     def _new_rows(self, model: nn.Module) -> CachedRows:
         """Return empty rows."""

@@ -143,6 +143,17 @@ class EngineOptions(LoadOptions):
     )
     """See docs/tools.md."""
 
+    pooling: Literal["last", "mean"] | None = option(
+        None,
+        ("last", "mean"),
+        "Make embeddings of the last state of a text or of the mean of all, also with a model that "
+        "was not made for it. Left out: as the model's files say.",
+        metavar="last|mean",
+        heading="Model",
+        rare=True,
+    )
+    """See docs/python.md."""
+
     def of_model(self) -> LoadOptions:
         """Return the options of the model alone."""
         return LoadOptions(
@@ -166,3 +177,4 @@ class EngineKeywords(TypedDict, total=False):
     heads: str | Path | None
     wired: bool
     tool_parser: str | None
+    pooling: Literal["last", "mean"] | None

@@ -299,7 +299,9 @@ def test_a_pass_that_fails_between_layers():
 def test_a_model_without_a_known_last_norm():
     model = tiny()
     del model.model["norm"]
-    with pytest.raises(ConfigError, match="its hidden states cannot be read; leave heads out"):
+    with pytest.raises(
+        ConfigError, match="its hidden states cannot be read: it takes no prediction head and makes"
+    ):
         last_norm(model)
 
 

@@ -139,6 +139,8 @@ def read_plan(
             f"this is {HEADS[architecture]}, which cannot run alone; load the model that it is "
             "made for, and give this file as its head (--heads)"
         )
+    if reader is None and is_encoder(architecture):
+        raise encoder_error(architecture)
     if reader is None:
         raise UnsupportedArchitectureError(
             f"the model is of the architecture {architecture[:80]!r}, which akunu does not read "
@@ -148,10 +150,30 @@ def read_plan(
     keys = Keys(metadata, architecture)
     # Embedding models of any architecture have this key.
     if not keys.flag("attention.causal", True):
-        raise keys.unsupported("attention.causal", False, "attention to earlier tokens")
+        raise encoder_error(f"a model with {architecture}.attention.causal = false")
     plan = reader(Decoder(keys, tensors))
     keys.check_unused()
     return plan
+
+
+_ENCODERS = (
+    "gemma-embedding", "llama-embed", "mpnet", "new", "t5", "t5encoder", "umt5",
+)  # fmt: skip
+"""Models whose tokens see later ones, by their names here and in config.json; "bert" is in others'
+names."""
+
+
+def is_encoder(name: str) -> bool:
+    """Return whether an architecture, or a folder's model_type, is that of an encoder."""
+    return "bert" in name or name in _ENCODERS
+
+
+def encoder_error(name: str) -> UnsupportedArchitectureError:
+    """Return the error for an encoder."""
+    return UnsupportedArchitectureError(
+        f"{name[:80]} is an encoder, whose tokens see later ones; akunu makes embeddings with "
+        "causal models, such as qwen3-embedding:0.6b, and llama.cpp runs encoders"
+    )
 
 
 def find_reader(architecture: str) -> Reader | None:

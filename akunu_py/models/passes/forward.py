@@ -73,10 +73,11 @@ class Forward:
         assert model is not None  # noqa: S101 - of whoever asks for a pass
         # On a CPU the device is never idle: its cores build.
         queued = list if on_cpu() or not any(part.idle for part in plan.parts) else _Layers
-        if plan.is_chain and not (self._latent and 1 < plan.rows <= MOST_ABSORBED):
+        absorbed = self._latent and 1 < plan.rows <= MOST_ABSORBED
+        if plan.is_chain and (not absorbed or plan.parts[0].tokens.ndim > 1):
             (part,) = plan.parts
             with part.record:
-                logits = [model(part.tokens[None], cache=queued(part.caches))]
+                logits = [model(mx.atleast_2d(part.tokens), cache=queued(part.caches))]
         else:
             layers = zip(*(part.caches for part in plan.parts), strict=True)
             caches = [RowsCache.standing(plan, layer, self._latent) for layer in layers]

@@ -9,6 +9,7 @@ tokenizer.json, ...               the tokenizer for mlx-lm, if its kind can be w
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -17,6 +18,7 @@ from mlx import nn
 from mlx.utils import tree_unflatten
 from mlx_lm.models.switch_layers import SwitchLinear
 
+from akunu_py.gguf.header import MetadataValue
 from akunu_py.gguf.plan import ModelPlan, RotaryScaling
 from akunu_py.gguf.reader import GGUFFile
 from akunu_py.models.device import on_cpu
@@ -32,7 +34,12 @@ from akunu_py.models.layers import (
 )
 from akunu_py.models.library_errors import errors_of
 from akunu_py.models.load_steps import Steps, evaluate, try_passes
-from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommended_in_gguf
+from akunu_py.models.loaded_model import (
+    LoadedModel,
+    ModelDescription,
+    pooling_in_gguf,
+    recommended_in_gguf,
+)
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
 from akunu_py.models.sources.source import (
@@ -44,12 +51,10 @@ from akunu_py.models.sources.source import (
 )
 from akunu_py.models.weight_files import check_weight_file, check_weight_files, folder_tensors
 from akunu_py.models.weights import MATRIX_LAYERS, planes_layer, quantized_layer
-from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ModelFormatError
 from akunu_py.tokenizers import from_gguf
 from akunu_py.tokenizers.gguf_tokenizer import check_vocabulary
 from akunu_py.values.load_options import LoadOptions
-from akunu_py.values.recommended import Recommended
 
 _GROUP_SIZES = (16, 32, 64, 128)
 
@@ -83,7 +88,8 @@ class ConvertedSource(FolderSource):
         model.eval()
         if group is not None:
             prepare(model, group, self.path.name).apply(model)
-        tokenizer, recommended = self._tokenizer(plan)
+        metadata = self._metadata(plan)
+        tokenizer = from_gguf(metadata)
         yield from evaluate(model)
         parameters = num_parameters(model if group is None else make_model(plan))
         dense = wants_dense(options, parameters, group)
@@ -102,7 +108,8 @@ class ConvertedSource(FolderSource):
             parameters=parameters,
             context=plan.context_length,
             file_bytes=self.file_bytes,
-            recommended=recommended,
+            recommended=recommended_in_gguf(metadata),
+            pooling=pooling_in_gguf(metadata),
         )
         return LoadedModel(model, tokenizer, found)
 
@@ -120,7 +127,7 @@ class ConvertedSource(FolderSource):
         try_passes(model)
         return model
 
-    def _tokenizer(self, plan: ModelPlan) -> tuple[Tokenizer, Recommended]:
+    def _metadata(self, plan: ModelPlan) -> Mapping[str, MetadataValue]:
         path = self.path / METADATA
         with GGUFFile.open(path) as file:
             tokens = file.metadata.get("tokenizer.ggml.tokens")
@@ -132,7 +139,7 @@ class ConvertedSource(FolderSource):
                 raise ModelFormatError(
                     f"{path} belongs to another model; convert it again from its GGUF file"
                 )
-            return from_gguf(file.metadata), recommended_in_gguf(file.metadata)
+            return file.metadata
 
     def _read(self) -> tuple[ModelPlan, dict[str, Any]]:
         """Return the plan of the model, without placements, and the description of its layers.
@@ -159,6 +166,7 @@ class ConvertedSource(FolderSource):
             with GGUFFile.open(self.path / METADATA) as file:
                 check_vocabulary(file.metadata)
                 recommended = recommended_in_gguf(file.metadata)
+                pooling = pooling_in_gguf(file.metadata)
             layers = description["layers"].values()
             planes = max((len(layer.get("multipliers", ())) for layer in layers), default=1)
         model = make_model(plan)
@@ -175,6 +183,7 @@ class ConvertedSource(FolderSource):
             weights_bytes=size,
             number_bytes=number_bytes,
             recommended=recommended,
+            pooling=pooling,
         )
         return EmptyModel(model, figures, 1 if dense else max(1, planes))
 

@@ -6,7 +6,7 @@ import importlib
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
+from akunu_py.gguf.architectures import encoder_error, is_encoder
 from akunu_py.models import whole_mlx_lm
 from akunu_py.models.device import has_kernels, on_cpu
 from akunu_py.models.expansion import num_parameters, wants_dense
@@ -23,6 +24,7 @@ from akunu_py.models.folder_tokenizer import FolderTokenizer
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps, evaluate, largest_first, try_passes
 from akunu_py.models.loaded_model import LoadedModel, ModelDescription, recommended_in_folder
+from akunu_py.models.pooling import pooling_of_folder
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.source import EmptyModel, FolderSource, ModelFigures, StoredModel
 from akunu_py.models.tokenizer_files import check_tokenizer_files
@@ -94,18 +96,23 @@ class MLXFolderSource(FolderSource):
             context=context,
             file_bytes=file_bytes,
             recommended=recommended_in_folder(self.path),
+            pooling=pooling_of_folder(self.path),
         )
         return LoadedModel(model, tokenizer, description)
 
     def _unread(self, config: dict[str, Any]) -> tuple[nn.Module, int]:
         """Return the model with its weights still on disk, and its context."""
-        classes = _check_folder(self.path, config)
+        model_class, arguments_class = _check_folder(self.path, config)
+        make: Callable[[Any], nn.Module] = model_class
+        known: dict[str, Any] = {}
+        if _has_no_head(check_weight_files(self.path)):
+            make, known = _without_head(model_class), {"tie_word_embeddings": True}
         arguments = types.SimpleNamespace(
-            from_dict=lambda found: classes[1].from_dict(with_older_names(found))
+            from_dict=lambda found: arguments_class.from_dict(with_older_names(found) | known)
         )
         with self.errors(), _missing_entries(), without_strays(self.path) as place:
             model, _ = whole_mlx_lm.load_model(
-                place, lazy=True, get_model_classes=lambda **_: (classes[0], arguments)
+                place, lazy=True, get_model_classes=lambda **_: (make, arguments)
             )
             check_applied(with_older_names(config), model)
             return model, applied_context(config, model)
@@ -131,6 +138,7 @@ class MLXFolderSource(FolderSource):
             weights_bytes=size,
             number_bytes=number_bytes,
             recommended=recommended_in_folder(self.path),
+            pooling=pooling_of_folder(self.path),
         )
         return EmptyModel(model, figures)
 
@@ -145,6 +153,23 @@ class MLXFolderSource(FolderSource):
             chat_template=tokenizer.has_chat_template,
             tensors=tuple(folder_tensors(self.path, config)),
         )
+
+
+def _has_no_head(names: Iterable[str]) -> bool:
+    """Return whether weights are those of the layers alone, as of most models of embeddings."""
+    return "embed_tokens.weight" in names and "norm.weight" in names
+
+
+def _without_head(model_class: type[nn.Module]) -> Callable[[Any], nn.Module]:
+    """Return a maker of models for weights whose names begin inside of the class's `model`."""
+
+    def make(arguments: Any) -> nn.Module:
+        model = model_class(arguments)
+        own = getattr(model, "sanitize", dict)
+        model.sanitize = lambda weights: own({f"model.{name}": weights[name] for name in weights})
+        return model
+
+    return make
 
 
 def read_whole_config(folder: Path) -> dict[str, Any]:
@@ -193,6 +218,8 @@ def _model_classes(config: Mapping[str, Any]) -> tuple[type[nn.Module], type[Any
             "this is an assistant for Gemma 4, which cannot run alone; load the Gemma 4 that it is "
             "made for, and give the assistant as its head (--heads)"
         )
+    if is_encoder(config["model_type"]):
+        raise encoder_error(config["model_type"])
     raise UnsupportedArchitectureError(
         f"the model is of the type {config['model_type'][:80]!r}, which the installed mlx-lm does "
         "not run; update mlx-lm or use another model"

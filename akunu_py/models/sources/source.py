@@ -13,6 +13,7 @@ from akunu_py.gguf.plan import ModelPlan
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.loaded_model import LoadedModel
+from akunu_py.models.pooling import Pooling
 from akunu_py.models.rank_split import Group, PlannedGroup
 from akunu_py.models.weight_files import StoredTensor
 from akunu_py.system.errors import ConfigError
@@ -46,6 +47,9 @@ class ModelFigures:
 
     recommended: Recommended
     """How its makers say that replies should be sampled."""
+
+    pooling: Pooling | None = None
+    """How it makes embeddings, for which it was made; None for a model of replies."""
 
 
 @dataclass(frozen=True, slots=True)

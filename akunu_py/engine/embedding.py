@@ -1,0 +1,108 @@
+"""Embeddings of an engine: texts checked and tokenized, and vectors of them."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from akunu_py.engine.request_checks import Prompt, check_length, ids_of
+from akunu_py.models.pooling import Pooling
+from akunu_py.models.session import Session
+from akunu_py.protocols import Tokenizer
+from akunu_py.system.errors import ConfigError, ContextOverflowError
+
+EmbeddingSteps = Generator[int, None, NDArray[np.float32]]
+"""Yields the number of texts done at each pause; the result is [texts, width]."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedTexts:
+    """Texts to embed, as an engine has checked them."""
+
+    texts: tuple[tuple[int, ...], ...]
+    pooling: Pooling
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(map(len, self.texts))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return max(map(len, self.texts), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class TextChecks:
+    """What decides the tokens of texts: a model's tokenizer and pooling, and its limits."""
+
+    tokenizer: Tokenizer
+    pooling: Pooling
+    context: int
+    vocabulary_size: int
+
+    def check(
+        self, texts: Sequence[Prompt], *, prompt_name: str | None = None, truncate: bool = False
+    ) -> CheckedTexts:
+        """Return the tokens of texts; raises as `Engine.embed`."""
+        prompts = self.pooling.prompts
+        if prompt_name is not None and prompt_name not in prompts:
+            known = ", ".join(prompts) or "none"
+            raise ConfigError(
+                f"prompt_name is {prompt_name!r:.60}, and the model's prompts are: {known}; write "
+                "the prompt into the texts, or leave prompt_name out"
+            )
+        prompt = prompts.get(prompt_name or self.pooling.default_prompt, "")
+        found = (
+            self._ids(text, prompt, f"text {number}", truncate=truncate)
+            for number, text in enumerate(texts)
+        )
+        return CheckedTexts(tuple(found), self.pooling)
+
+    def _ids(self, text: Prompt, prompt: str, place: str, *, truncate: bool) -> tuple[int, ...]:
+        context = self.context
+        if isinstance(text, str):
+            text = prompt + text
+            if not truncate:
+                check_length([text], self.tokenizer, context, parse_special=True)
+        ids = ids_of(text, self.tokenizer, self.vocabulary_size, parse_special=True)
+        end = self.pooling.end
+        if isinstance(text, str) and end is not None and ids[-1:] != [end]:
+            ids.append(end)
+        if not ids:
+            raise ConfigError(f"{place} is empty; give some text, or leave it out")
+        if len(ids) > context and not truncate:
+            raise ContextOverflowError(
+                f"{place} has {len(ids):,} tokens and the context holds {context:,}; split the "
+                "text, or let it be truncated",
+                num_tokens=len(ids),
+                context=context,
+            )
+        # The last token pools the text if it is one that ends texts.
+        ends = ids[-1] in self.tokenizer.control_tokens()
+        return tuple(ids if len(ids) <= context else ids[: context - ends] + ids[-1:] * ends)
+
+
+def embedding_steps(
+    call: CheckedTexts, session: Session, dimensions: int | None = None
+) -> EmbeddingSteps:
+    """Make the embeddings of checked texts in steps; raises ConfigError as `Engine.embed` does."""
+    if not call.texts:
+        return np.zeros((0, dimensions or 0), np.float32)
+    vectors = yield from session.embedding(call.texts, call.pooling.kind)
+    return normalised(vectors, dimensions)
+
+
+def normalised(vectors: NDArray[np.float32], dimensions: int | None = None) -> NDArray[np.float32]:
+    """Return vectors of the length 1, of the first `dimensions` numbers of each.
+
+    Raises ConfigError for more than there are.
+    """
+    width = vectors.shape[1]
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise ConfigError(f"dimensions is {dimensions}; this model's embeddings have {width}")
+    vectors = vectors[:, :dimensions]
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    found: NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
+    return found
