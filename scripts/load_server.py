@@ -23,6 +23,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import re
 import subprocess
@@ -85,9 +86,10 @@ def figure(metrics: str, name: str) -> float:
 def serving(model: Path) -> Iterator[Server]:
     command = [
         sys.executable, "-m", "akunu_py", "serve", str(model), "--port", "0", "--parallel", "4",
-        "--queue", "24", "--cache-memory", "16MB", "--max-tokens", "32",
+        "--cache-memory", "16MB", "--max-tokens", "32",
     ]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    variables = {**os.environ, "AKUNU_SERVE_QUEUE": "24"}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=variables)
     try:
         for line in process.stderr:
             if match := re.search(r"(http://[^\s,;]+)", line):

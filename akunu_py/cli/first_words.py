@@ -57,7 +57,6 @@ REFUSED: Mapping[str, str] = {
     "cp": "akunu copies no models; to give one a second name, type: akunu models alias NEW NAME",
     "create": "akunu has no Modelfiles; `akunu config set chat.system TEXT` sets a system message, "
     "and `akunu models alias NAME MODEL` names a model",
-    "embed": "akunu makes no embeddings",
     "import": _NO_IMPORT,
     "install": "akunu installs no plug-ins; install a Python package beside it",
     "keys": "akunu needs no keys; for models on the hub that do, set HF_TOKEN",

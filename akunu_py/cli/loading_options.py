@@ -198,6 +198,7 @@ def load_engine(
     loading: LoadingOptions,
     *,
     several: bool = False,
+    replies: bool = True,
 ) -> "Engine":
     """Load the model a command was given, with what `loading_options` collected.
 
@@ -205,7 +206,7 @@ def load_engine(
     and end with it.
 
     Raises ConfigError where it, with the draft model, would not fit into this machine's memory,
-    unless `--force` was given.
+    unless `--force` was given, and for a model of embeddings where `replies` are wanted.
     """
     from akunu_py.model_store.known_models import (  # not for --help
         fetched_model_path,
@@ -229,6 +230,8 @@ def load_engine(
         if path == fetched_model_path():
             raise ModelFormatError(f"{error}: akunu models pull smollm2") from None
         raise
+    if replies:
+        engine.check_replies()
     engine.compares_rows = False  # the commands that show it set this
     if loading.force:
         engine.reply_room = ReplyRoom()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from akunu_py.cli import completing
-from akunu_py.cli.command import Command, option
+from akunu_py.cli.command import Command, option, setting
 from akunu_py.cli.input_text import GivenPath
 from akunu_py.cli.loading_options import (
     LoadingOptions,
@@ -96,10 +96,6 @@ _DURATION = _Amount("time", "90s, 30m or 1h", S=1, M=60, H=3600)
     help="Make N replies at once; left out, 8 or as many of 4,096 tokens as memory holds.",
 )  # fmt: skip
 @option(
-    "--queue", type=click.IntRange(0, 10_000), default=512, metavar="N",
-    help="Let N requests wait; further ones get an error.",
-)  # fmt: skip
-@option(
     "--cache-memory", type=_SIZE, default="4GB", metavar="SIZE",
     help="Keep prompts and replies in SIZE of memory, so that they are not read again.",
 )  # fmt: skip
@@ -123,8 +119,12 @@ _DURATION = _Amount("time", "90s, 30m or 1h", S=1, M=60, H=3600)
     "--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
     help="Answer web pages of ORIGIN, such as https://studio.example; repeatable.",
 )  # fmt: skip
+@setting(
+    "queue", type=click.IntRange(0, 10_000), default=512, metavar="N",
+    help="Let N requests wait; further ones get an error.",
+)  # fmt: skip
 @generation_options
-@loading_options("draft_model", "heads", "tool_parser", ranks=True, shipped_head=True)
+@loading_options("draft_model", "heads", "tool_parser", "pooling", ranks=True, shipped_head=True)
 def serve(  # noqa: PLR0917 - click passes by name
     model: str | None,
     models: tuple[str, ...],
@@ -172,7 +172,7 @@ def serve(  # noqa: PLR0917 - click passes by name
         make_folder(cache_dir)
     if is_follower():
         # The port is rank 0's.
-        load_engine(model, loading, several=True)
+        load_engine(model, loading, several=True, replies=False)
     access = Access(
         host=host,
         key_digests=() if api_key_file is None else read_key_file(api_key_file),
@@ -272,11 +272,13 @@ def _served_models(
         planned = planned_models(path, options, group)
         return ModelFile(name, planned, options, checked=not options.force)
 
-    # Adapter, draft model, heads and parser belong to one model, so the others have none.
-    alone = replace(loading, adapter=None, draft_model=None, heads=None, tool_parser=None)
+    # Adapter, draft model, heads, parser and pooling belong to one model, so the others have none.
+    alone = replace(
+        loading, adapter=None, draft_model=None, heads=None, tool_parser=None, pooling=None
+    )
     sources = [source(name, path, alone) for name, path in paths.items()]
     if named:
-        engine = load_engine(model, loading, several=True)
+        engine = load_engine(model, loading, several=True, replies=False)
         sources[1:] = readable(sources[1:], left_out.append)
     else:
         sources = readable(sources, left_out.append)
@@ -311,7 +313,7 @@ def _first_that_loads(
     while sources:
         try:
             own = replace(loading, context=sources[0].context)
-            return load_engine(str(sources[0].path), own, several=True)
+            return load_engine(str(sources[0].path), own, several=True, replies=False)
         except (ModelFormatError, MemoryLimitError) as error:
             left_out.append(f"{sources[0].path}: {error.message}")
             del sources[0]

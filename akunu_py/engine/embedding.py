@@ -75,7 +75,7 @@ class TextChecks:
         if len(ids) > context and not truncate:
             raise ContextOverflowError(
                 f"{place} has {len(ids):,} tokens and the context holds {context:,}; split the "
-                "text, or let it be truncated",
+                "text, or leave out what does not fit (truncate)",
                 num_tokens=len(ids),
                 context=context,
             )

@@ -102,9 +102,9 @@ class Engine(metaclass=_PublicNames):
     """
 
     internal = frozenset({
-        "append_trace", "check", "check_chat", "check_texts", "choose_steps", "drafter_of",
-        "internal", "joined_passes", "lane", "lend", "loading", "measure_drafts", "sibling",
-        "stream_forced", "wait",
+        "append_trace", "check", "check_chat", "check_replies", "check_texts", "choose_steps",
+        "drafter_of", "internal", "joined_passes", "lane", "lend", "loading", "measure_drafts",
+        "sibling", "stream_forced", "wait",
     })  # fmt: skip
 
     def __init__(
@@ -753,11 +753,7 @@ class Engine(metaclass=_PublicNames):
         `CheckedCall.compile`.
         """
         self._admission.check()
-        if self.description.pooling is not None:
-            raise ConfigError(
-                f"{self.description.name} was made for embeddings, not for replies; use it with "
-                "embed (akunu embed, /v1/embeddings), and another model for replies"
-            )
+        self.check_replies()
         config = with_options(config or GenerationConfig(), options)
         form = config.constraint
         if plan is not None:
@@ -777,6 +773,14 @@ class Engine(metaclass=_PublicNames):
             said=said.reasoning if said else "",
         )
         return CheckedCall(tuple(prompt), choice, plan, matcher, form)
+
+    def check_replies(self) -> None:
+        """Raise ConfigError for a model that was made for embeddings alone."""
+        if self.description.pooling is not None:
+            raise ConfigError(
+                f"{self.description.name} was made for embeddings, not for replies; use it with "
+                "akunu embed or /v1/embeddings, and another model for replies"
+            )
 
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""

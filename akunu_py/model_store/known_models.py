@@ -348,6 +348,9 @@ _ROWS = (
     (
         "qwen3:30b", "unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF", "Q4_K_M", 18_556_686_752, _APACHE,
     ),
+    ("qwen3-embedding:0.6b", "Qwen/Qwen3-Embedding-0.6B-GGUF", "Q8_0", None, _APACHE),
+    ("qwen3-embedding:4b", "Qwen/Qwen3-Embedding-4B-GGUF", "Q4_K_M", None, _APACHE),
+    ("qwen3-embedding:8b", "Qwen/Qwen3-Embedding-8B-GGUF", "Q4_K_M", None, _APACHE),
     ("smollm3:3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312, _APACHE),
 )  # fmt: skip
 

@@ -70,8 +70,9 @@ def test_what_ranks_cannot_do_is_refused(monkeypatch, words, said):
 def test_only_rank_0_takes_the_port(monkeypatch):
     monkeypatch.setenv("MLX_RANK", "1")
 
-    def follow(*_model, several):
+    def follow(*_model, several, replies):
         assert several
+        assert not replies
         raise SystemExit(0)
 
     monkeypatch.setattr(serve, "load_engine", follow)
