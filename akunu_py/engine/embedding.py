@@ -2,11 +2,13 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.engine.request_checks import Prompt, check_length, ids_of
+from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.pooling import Pooling
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
@@ -22,15 +24,24 @@ class CheckedTexts:
 
     texts: tuple[tuple[int, ...], ...]
     pooling: Pooling
+    dimensions: int | None = None
+
+    # As of a reply without a prompt.
+    prompt: ClassVar[tuple[int, ...]] = ()
+    plan: ClassVar[None] = None
+    matcher: ClassVar[None] = None
+
+    def compile(self) -> None:
+        """Do nothing: there is no constraint."""
 
     @property
     def num_tokens(self) -> int:
         return sum(map(len, self.texts))
 
     @property
-    def longest(self) -> int:
-        """Tokens of the longest text."""
-        return max(map(len, self.texts), default=0)
+    def rows(self) -> int:
+        """Rows of the longest text, or of the largest pass that texts share."""
+        return max(min(self.num_tokens, PREFILL_CHUNK), max(map(len, self.texts), default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +54,14 @@ class TextChecks:
     vocabulary_size: int
 
     def check(
-        self, texts: Sequence[Prompt], *, prompt_name: str | None = None, truncate: bool = False
+        self,
+        texts: Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+        truncate: bool = False,
     ) -> CheckedTexts:
-        """Return the tokens of texts; raises as `Engine.embed`."""
+        """Return the tokens of texts; raises as `Engine.embed`, but not for `dimensions`."""
         prompts = self.pooling.prompts
         if prompt_name is not None and prompt_name not in prompts:
             known = ", ".join(prompts) or "none"
@@ -58,7 +74,7 @@ class TextChecks:
             self._ids(text, prompt, f"text {number}", truncate=truncate)
             for number, text in enumerate(texts)
         )
-        return CheckedTexts(tuple(found), self.pooling)
+        return CheckedTexts(tuple(found), self.pooling, dimensions)
 
     def _ids(self, text: Prompt, prompt: str, place: str, *, truncate: bool) -> tuple[int, ...]:
         context = self.context
@@ -84,14 +100,12 @@ class TextChecks:
         return tuple(ids if len(ids) <= context else ids[: context - ends] + ids[-1:] * ends)
 
 
-def embedding_steps(
-    call: CheckedTexts, session: Session, dimensions: int | None = None
-) -> EmbeddingSteps:
+def embedding_steps(call: CheckedTexts, session: Session) -> EmbeddingSteps:
     """Make the embeddings of checked texts in steps; raises ConfigError as `Engine.embed` does."""
     if not call.texts:
-        return np.zeros((0, dimensions or 0), np.float32)
+        return np.zeros((0, call.dimensions or 0), np.float32)
     vectors = yield from session.embedding(call.texts, call.pooling.kind)
-    return normalised(vectors, dimensions)
+    return normalised(vectors, call.dimensions)
 
 
 def normalised(vectors: NDArray[np.float32], dimensions: int | None = None) -> NDArray[np.float32]:

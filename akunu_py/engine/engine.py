@@ -39,6 +39,8 @@ from akunu_py.engine.request_checks import (
     check_reply,
     checked_ids,
     ids_of,
+    not_for_embeddings,
+    not_for_replies,
     with_options,
 )
 from akunu_py.model_store.known_models import default_model_path
@@ -495,21 +497,25 @@ class Engine(metaclass=_PublicNames):
         return ToolUse(self.tokenizer, _call_reader(self.options.tool_parser))
 
     def check_texts(
-        self, texts: Sequence[Prompt], *, prompt_name: str | None = None, truncate: bool = False
+        self,
+        texts: Sequence[Prompt],
+        *,
+        dimensions: int | None = None,
+        prompt_name: str | None = None,
+        truncate: bool = False,
     ) -> "CheckedTexts":
         """Return the tokens of texts to embed; raises as `embed` does."""
         from akunu_py.engine.embedding import TextChecks  # for embeddings alone
 
         self._admission.check()
         if self.pooling is None:
-            raise ConfigError(
-                f"{self.description.name} was not made for embeddings; use a model such as "
-                "qwen3-embedding:0.6b, or load this one with pooling 'last' or 'mean' (--pooling)"
-            )
+            raise not_for_embeddings(self.description.name)
         if self.ranks is not None:
             raise ConfigError("embeddings are made on one machine; start this without mlx.launch")
         checks = TextChecks(self.tokenizer, self.pooling, self.context, self.vocabulary_size)
-        return checks.check(texts, prompt_name=prompt_name, truncate=truncate)
+        return checks.check(
+            texts, dimensions=dimensions, prompt_name=prompt_name, truncate=truncate
+        )
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -544,13 +550,15 @@ class Engine(metaclass=_PublicNames):
         """
         one = isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], int | np.integer))
         given = cast("list[Prompt]", [texts] if one else list(texts))
-        call = self.check_texts(given, prompt_name=prompt_name, truncate=truncate)
+        call = self.check_texts(
+            given, dimensions=dimensions, prompt_name=prompt_name, truncate=truncate
+        )
         with self._admission.exclusive():
             self._admission.end_reply(_LATER_CALL)
             with self._session.measured():
                 from akunu_py.engine.embedding import embedding_steps  # for embeddings alone
 
-                steps = embedding_steps(call, self._session, dimensions)
+                steps = embedding_steps(call, self._session)
                 while True:
                     try:
                         done = next(steps)
@@ -777,10 +785,7 @@ class Engine(metaclass=_PublicNames):
     def check_replies(self) -> None:
         """Raise ConfigError for a model that was made for embeddings alone."""
         if self.description.pooling is not None:
-            raise ConfigError(
-                f"{self.description.name} was made for embeddings, not for replies; use it with "
-                "akunu embed or /v1/embeddings, and another model for replies"
-            )
+            raise not_for_replies(self.description.name)
 
     def wait(self) -> None:
         """Wait for the pass that is under way between two steps of a reply, if one is."""

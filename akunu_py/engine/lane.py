@@ -153,6 +153,9 @@ class ReplyInTurns:
                 made = self.turns.throw(choices)
             else:
                 made = self.turns.send(choices)
+        except StopIteration:  # of work without a result
+            self.over = True
+            return None
         except BaseException as error:  # noqa: BLE001 - of whatever kind, it ends this reply alone
             self.over = True
             return error

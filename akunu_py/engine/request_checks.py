@@ -53,6 +53,22 @@ _FORMS: Mapping[str, Callable[[Any], Constraint]] = {
 }
 
 
+def not_for_replies(name: str) -> ConfigError:
+    """Return the error of a model of embeddings that is asked for a reply."""
+    return ConfigError(
+        f"{name} was made for embeddings, not for replies; use it with akunu embed or "
+        "/v1/embeddings, and another model for replies"
+    )
+
+
+def not_for_embeddings(name: str) -> ConfigError:
+    """Return the error of a model of replies that is asked for embeddings."""
+    return ConfigError(
+        f"{name} was not made for embeddings; use a model such as qwen3-embedding:0.6b, or load "
+        "this one with pooling 'last' or 'mean' (--pooling)"
+    )
+
+
 Prompt = str | Sequence[int]
 """Text, or token ids that are used unchanged."""
 

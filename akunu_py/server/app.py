@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from akunu_py.server import chat_completions, completions, messages_api, tokenizing
+from akunu_py.server import chat_completions, completions, embeddings, messages_api, tokenizing
 from akunu_py.server.connection import check_header_size
 from akunu_py.server.errors import (
     Api,
@@ -25,6 +25,7 @@ from akunu_py.server.errors import (
     panics_as_errors,
     problem_of,
 )
+from akunu_py.server.ollama import embeddings as ollama_embeddings
 from akunu_py.server.ollama import models as ollama_models
 from akunu_py.server.ollama import replies as ollama_replies
 from akunu_py.server.page import page
@@ -61,6 +62,8 @@ def make_app(service: Service, access: Access) -> Starlette:
             Route(ollama_replies.CHAT, ollama_replies.chat, methods=["POST"]),
             Route(ollama_replies.GENERATE, ollama_replies.generate, methods=["POST"]),
             *ollama_models.ROUTES,
+            *ollama_embeddings.ROUTES,
+            *embeddings.ROUTES,
             *tokenizing.ROUTES,
             Route("/", page),
             Route("/render", render, methods=["POST"]),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
 from akunu_py.protocols import Tokenizer
-from akunu_py.server.events import Event
+from akunu_py.server.events import Embedded, Event
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Message, Tool, ToolChoice
 from akunu_py.values.recommended import NO_RECOMMENDATION, Recommended
@@ -49,6 +49,17 @@ Request = ChatRequest | CompletionRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingRequest:
+    """Texts to embed; see `Engine.embed` for the fields."""
+
+    model: str
+    texts: tuple[str | tuple[int, ...], ...]
+    dimensions: int | None = None
+    prompt_name: str | None = None
+    truncate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFacts:
     """What a model's files hold; 0 and "" for what is not known."""
 
@@ -74,6 +85,10 @@ class ServedModel:
     context: int
     created: int = 0
     loaded: bool = True
+    replies: bool = True
+    """Whether it was made for replies, not for embeddings alone."""
+    embeds: bool = False
+    """Whether it makes embeddings."""
     thinks: bool = False
     heeds: frozenset[str] = frozenset({"thinking", "effort"})
     """The options about thinking that its template has a switch for; all where that is not known
@@ -142,6 +157,9 @@ class Backend(Protocol):
         ServerBusyError if there is no place; so may the first event, and any AkunuError for a
         request that cannot be answered.
         """
+
+    async def embed(self, request: EmbeddingRequest, client: str) -> Embedded:
+        """Return embeddings of texts; raises as `submit` does, and ends if it is cancelled."""
 
     async def load(self, model: str) -> None:
         """Load the model of this id if it is not in memory; raises as `submit` does."""

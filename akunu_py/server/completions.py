@@ -16,7 +16,7 @@ from akunu_py.server.choices import ChoicePlace, in_choices
 from akunu_py.server.errors import RequestError
 from akunu_py.server.events import Accepted, Addition, Finished, Logprobs
 from akunu_py.server.generation_fields import REFUSED_BY_OPENAI_FORMATS, OpenAIBody
-from akunu_py.server.incoming import receive
+from akunu_py.server.incoming import receive, texts_or_ids
 from akunu_py.server.logprobs import CompletionLogprobs, logprobs_option
 from akunu_py.server.openai_form import OpenAIForm
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
@@ -75,7 +75,7 @@ async def completions(http: HttpRequest) -> Response:
             echo=bool(body.echo),
             reads_only=reads_only,
         )
-        for prompt in _prompts(body.prompt)
+        for prompt in texts_or_ids(body.prompt, "prompt", _MOST_PROMPTS)
     ]
     form = partial(
         CompletionForm,
@@ -89,26 +89,6 @@ async def completions(http: HttpRequest) -> Response:
         stream=body.stream,
         choices=choices,
     )
-
-
-def _prompts(given: str | list[str | int | list[int]]) -> list[str | tuple[int, ...]]:
-    """Return the prompts of a request: texts, or token ids."""
-    if isinstance(given, str):
-        return [given]
-    ids = [token for token in given if isinstance(token, int)]
-    if ids and len(ids) == len(given):
-        return [tuple(ids)]
-    if ids:
-        raise RequestError(
-            "prompt has ids of tokens beside prompts; put them into a list of their own",
-            param="prompt",
-        )
-    if not 1 <= len(given) <= _MOST_PROMPTS:
-        raise RequestError(
-            f"prompt has {len(given)} prompts; give 1 to {_MOST_PROMPTS}", param="prompt"
-        )
-    prompts = (one for one in given if not isinstance(one, int))
-    return [one if isinstance(one, str) else tuple(one) for one in prompts]
 
 
 class CompletionForm(OpenAIForm):

@@ -12,14 +12,30 @@ from akunu_py.drafting.auto.drafter import MEMORY
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.reasoning import reasoning_marks
 from akunu_py.protocols import Tokenizer
-from akunu_py.server.backend import ChatRequest, CompletionRequest, Health, Request, ServedModel
+from akunu_py.server.backend import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    Health,
+    Request,
+    ServedModel,
+)
 from akunu_py.server.checkpoints import Checkpoints
 from akunu_py.server.conversation_memory import ReasoningMemory, ToolMemory
 from akunu_py.server.errors import panics_as_errors
-from akunu_py.server.events import Accepted, Decoded, Event, Finished, Logprob, Logprobs, Usage
+from akunu_py.server.events import (
+    Accepted,
+    Decoded,
+    Embedded,
+    Event,
+    Finished,
+    Logprob,
+    Logprobs,
+    Usage,
+)
 from akunu_py.server.token_texts import ShownTokens, TokenTexts
 from akunu_py.server.worker import Prepared, ReplyJob, Worker
-from akunu_py.system.errors import ConfigError
+from akunu_py.system.errors import ConfigError, ServerBusyError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.messages import Message
@@ -90,6 +106,9 @@ class Chats:
 
 _Seen = TypeVar("_Seen")
 
+_MOST_TOKENS = 300_000
+"""Of the texts of a request for embeddings, as with OpenAI."""
+
 
 class EngineBackend:
     """Answers requests with the replies of a worker; used from one event loop.
@@ -119,6 +138,29 @@ class EngineBackend:
             one_call=not request.parallel_tool_calls,
             remember=lambda reply: chats.remember(request.messages, reply, client),
         )
+
+    async def embed(self, request: EmbeddingRequest, client: str) -> Embedded:
+        def prepare(engine: Engine) -> Prepared:
+            texts = engine.check_texts(
+                request.texts, dimensions=request.dimensions, prompt_name=request.prompt_name,
+                truncate=request.truncate,
+            )  # fmt: skip
+            if texts.num_tokens > _MOST_TOKENS:
+                raise ConfigError(
+                    f"the texts have {texts.num_tokens:,} tokens together; send at most "
+                    f"{_MOST_TOKENS:,} in a request"
+                )
+            return Prepared(texts)
+
+        ask = partial(self._worker.ask, prepare, model=request.model, client=client)
+        asking = asyncio.ensure_future(asyncio.to_thread(ask))
+        try:
+            async for event in (await asyncio.shield(asking)).events:
+                if isinstance(event, Embedded):
+                    return event
+        finally:
+            asking.add_done_callback(_cancel)
+        raise ServerBusyError("the server ended this request; ask again", retry_after_s=1)
 
     async def load(self, model: str) -> None:
         await self._look(model, lambda _: None)
@@ -232,6 +274,7 @@ class EngineReply:
             if isinstance(event, StreamEvent):
                 self._add(event, job)
                 continue
+            assert not isinstance(event, Embedded)  # noqa: S101 - those have no reply
             if isinstance(event, Accepted):
                 self._note = event.cache_note
             self._ready.append(event)

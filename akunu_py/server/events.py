@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from akunu_py.values.reply_deltas import ReplyDelta
 from akunu_py.values.types import DecodeStats, FinishReason, StreamEvent
 
@@ -141,8 +144,19 @@ Addition = ReplyDelta | Logprobs
 Event = Progress | Addition | Finished
 
 
-WorkerEvent = Loading | Accepted | Prefilled | StreamEvent
-"""An event of the server's own, or a step of the engine."""
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Embeddings of some texts, which a worker makes in place of a reply."""
+
+    vectors: NDArray[np.float32]
+    """[texts, width]"""
+    num_tokens: int
+    seconds: float
+    """How long the passes took, and what was done between them."""
+
+
+WorkerEvent = Loading | Accepted | Prefilled | StreamEvent | Embedded
+"""An event of the server's own, a step of the engine, or embeddings."""
 
 
 class ReplyEvents(Iterator[WorkerEvent], AsyncIterator[WorkerEvent]):

@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from akunu_py.server.backend import ChatRequest, Request, ServedModel
+from akunu_py.server.backend import ChatRequest, EmbeddingRequest, Request, ServedModel
 from akunu_py.server.choices import choice_count
 from akunu_py.server.errors import RequestError
+from akunu_py.server.events import Embedded
 from akunu_py.server.generation_fields import (
     EFFORTS,
     RequestBody,
@@ -28,6 +29,12 @@ from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Tool
+
+MOST_TEXTS = 2048
+"""Of a request for embeddings, as with OpenAI."""
+
+_MOST_CHARACTERS = 4_000_000
+"""Of its texts. More would keep a tokenizer busy for many seconds."""
 
 _Body = TypeVar("_Body", bound=RequestBody)
 _Read = TypeVar("_Read")
@@ -140,6 +147,26 @@ class Incoming(Generic[_Body]):
             stream=bool(stream), choices=choices, ignored=lambda: self._without_effect(loosened),
         )  # fmt: skip
 
+    async def embed(
+        self,
+        texts: Sequence[str | tuple[int, ...]],
+        write: Callable[[Embedded], bytes],
+        **options: Any,
+    ) -> Response:
+        """Return the response of embeddings; `options` are further fields of the request.
+
+        Raises RequestError for more text than one request may have.
+        """
+        characters = sum(len(text) for text in texts if isinstance(text, str))
+        if characters > _MOST_CHARACTERS:
+            raise RequestError(
+                f"the texts have {characters:,} characters together; send at most "
+                f"{_MOST_CHARACTERS:,} in a request",
+                status=413,
+            )
+        request = EmbeddingRequest(model=self.model.id, texts=tuple(texts), **options)
+        return await self.service.embed(self._http, request, write, self.ignored)
+
     def _unenforced_parts(self, tools: Sequence[Tool]) -> Sequence[str]:
         """Return the parts of schemas that calls may ignore, as far as the model is known."""
         try:
@@ -188,3 +215,23 @@ async def receive(
     ignored = [name for name in unknown if name not in no_effect and name not in refused]
     model = service.model(body.model, prefixes=prefixes)
     return Incoming(body, model, ignored, [], service, http, raw)
+
+
+def texts_or_ids(
+    given: str | list[str | int | list[int]], name: str, most: int
+) -> list[str | tuple[int, ...]]:
+    """Return what a field has: up to `most` texts, or token ids; raises RequestError."""
+    if isinstance(given, str):
+        return [given]
+    ids = [token for token in given if isinstance(token, int)]
+    if ids and len(ids) == len(given):
+        return [tuple(ids)]
+    if ids:
+        raise RequestError(
+            f"{name} has ids of tokens beside texts; put them into a list of their own",
+            param=name,
+        )
+    if not 1 <= len(given) <= most:
+        raise RequestError(f"{name} has {len(given):,} texts; give 1 to {most:,}", param=name)
+    prompts = (one for one in given if not isinstance(one, int))
+    return [one if isinstance(one, str) else tuple(one) for one in prompts]

@@ -86,6 +86,8 @@ class ModelFile:
             trained=self._needs.trained, created=_created(self.path), loaded=False,
             stored=_stored(self.path, self._needs.first),
             recommended=self._needs.first.recommended,
+            replies=self._needs.first.pooling is None,
+            embeds=(self._needs.first.pooling or self._options.pooling) is not None,
         )  # fmt: skip
 
     @property
@@ -144,6 +146,8 @@ def served_model(engine: Engine) -> ServedModel:
         context=engine.context,
         trained=description.context,
         created=_created(path),
+        replies=description.pooling is None,
+        embeds=engine.pooling is not None,
         thinks=thinks == 1,
         heeds=engine.thinking.supported,
         holds_grammars=_holds_grammars(engine),

@@ -107,6 +107,8 @@ async def model_list(http: HttpRequest) -> Response:
     service: Service = http.app.state.service
     models = service.backend.models()
     entries = [_entry(model, model.id) for model in models]
+    # Where agents choose a model.
+    models = [model for model in models if model.replies]
     entries += [_entry(model, CLAUDE_PREFIX + model.id) for model in models]
     return JSONResponse(
         {

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 
+from akunu_py.engine.embedding import CheckedTexts, embedding_steps
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane, ReplyInTurns
 from akunu_py.engine.reply import Turns
@@ -28,7 +29,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.server.backend import Health
 from akunu_py.server.checkpoints import DIFFERENCE, SYSTEM
 from akunu_py.server.errors import panics_as_errors
-from akunu_py.server.events import Accepted, Loading, Prefilled, ReplyEvents
+from akunu_py.server.events import Accepted, Embedded, Loading, Prefilled, ReplyEvents
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
@@ -65,14 +66,14 @@ _LOAD_TURN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A call that an engine has checked, and places in its prompt.
+    """A call, or texts to embed, that an engine has checked, and places in the prompt.
 
     `checkpoints` are places to which caches should be able to go back, by name. `prediction` has
     the tokens of a text that the reply may repeat; `auto` drafts from it, as from the client's
     earlier replies.
     """
 
-    call: CheckedCall
+    call: CheckedCall | CheckedTexts
     checkpoints: Mapping[str, int] = field(default_factory=dict)
     prediction: Sequence[int] = ()
 
@@ -134,6 +135,7 @@ class ReplyJob:
             name: place if name == SYSTEM else place + longer
             for name, place in self.prepared.checkpoints.items()
         }
+        assert isinstance(self.prepared.call, CheckedCall)  # noqa: S101 - texts have no prompt
         call = replace(self.prepared.call, prompt=prompt)
         self.prepared = replace(self.prepared, call=call, checkpoints=places)
 
@@ -500,6 +502,10 @@ class Worker:
         same rows computed side by side. A turn of a reply that waits does nothing, and the one in
         which it takes rows does nothing else.
         """
+        call = job.prepared.call
+        if isinstance(call, CheckedTexts):
+            yield from self._embed(job, call, lane)
+            return
         while not job.cancelled.is_set() and (reader := self._reader(job, resident)):
             while self._reads(*reader) and not job.cancelled.is_set():
                 yield None
@@ -507,6 +513,7 @@ class Worker:
         learned = job.model.clients.state(job.client)
         if job.prepared.prediction:
             learned.remember(job.prepared.prediction)
+        assert isinstance(job.prepared.call, CheckedCall)  # noqa: S101 - spelled anew, if at all
         turns = lane.turns(
             job.prepared.call,
             learned,
@@ -525,6 +532,19 @@ class Worker:
             yield from turns
         finally:
             del self._reading[job]
+
+    def _embed(self, job: ReplyJob, call: CheckedTexts, lane: Lane) -> Turns:
+        """Make embeddings in turns, which end at the pauses of passes."""
+        started = self._clock()
+        steps = embedding_steps(call, lane.session)
+        while not job.cancelled.is_set():
+            try:
+                next(steps)
+            except StopIteration as end:
+                made = Embedded(end.value, call.num_tokens, self._clock() - started)
+                job.events.put(made)
+                return
+            yield None
 
     def _reader(self, job: ReplyJob, resident: Resident) -> tuple[ReplyJob, int] | None:
         """Return the reply that will read most of a job's prompt, and how many of its tokens.
@@ -697,8 +717,10 @@ class _Report:
             self._events.put(Prefilled(done))
 
 
-def _most_tokens(call: CheckedCall, engine: Engine) -> int:
+def _most_tokens(call: CheckedCall | CheckedTexts, engine: Engine) -> int:
     """Return how long a prompt and its reply may become; a reply without a limit is a usual one."""
+    if isinstance(call, CheckedTexts):
+        return call.rows
     room = engine.context - len(call.prompt)
     limit = call.choice.config.max_tokens
     return len(call.prompt) + min(room, USUAL_CONTEXT if limit is None else limit)

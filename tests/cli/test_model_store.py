@@ -303,7 +303,7 @@ def test_search_finds_short_names_and_models_of_the_hub(hub, hub_cache):
     assert lines == [
         "qwen3:4b   2.5 GB  Apache-2.0", "  hf:Qwen/Qwen3-4B-GGUF:Q4_K_M",
         "qwen3:14b  9.0 GB  Apache-2.0", "  hf:Qwen/Qwen3-14B-GGUF:Q4_K_M",
-        "qwen3-embedding:4b  Apache-2.0", "  hf:Qwen/Qwen3-Embedding-4B-GGUF:Q4_K_M",
+        "qwen3-embedding:4b         Apache-2.0", "  hf:Qwen/Qwen3-Embedding-4B-GGUF:Q4_K_M",
         "on the Hugging Face hub (akunu models show NAME lists its files):",
         "  hf:o/Qwen3-x-GGUF  1,234 downloads",
     ]  # fmt: skip

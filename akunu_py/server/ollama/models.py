@@ -67,7 +67,10 @@ async def show(http: HttpRequest) -> Response:
     model = service.model(given.model or given.name)
     stored = model.stored
     # akunu tells a model of tools whose template has no place for them.
-    can = {"completion": True, "tools": True, "thinking": model.thinks, "insert": model.fills_in}
+    can = {
+        "completion": model.replies, "tools": model.replies, "thinking": model.thinks,
+        "insert": model.fills_in, "embedding": model.embeds,
+    }  # fmt: skip
     return JSONResponse({
         "modelfile": f"FROM {model.id}",
         "parameters": "",
@@ -81,14 +84,6 @@ async def show(http: HttpRequest) -> Response:
         "capabilities": [name for name, has in can.items() if has],
         "modified_at": written_time(model.created),
     })  # fmt: skip
-
-
-async def embed(http: HttpRequest) -> Response:
-    """Refuse embeddings, which akunu does not make."""
-    del http
-    raise RequestError(
-        "akunu makes no embeddings: its models write text; give the client another server for them"
-    )
 
 
 def _entry(model: ServedModel) -> dict[str, Any]:
@@ -210,8 +205,4 @@ ROUTES = [
     Route("/api/ps", in_memory),
     Route("/api/show", show, methods=["POST"]),
     Route("/api/pull", pull, methods=["POST"]),
-    *(
-        Route(path, embed, methods=["POST"])
-        for path in ("/api/embed", "/api/embeddings", "/v1/embeddings", "/embeddings")
-    ),
 ]

@@ -99,6 +99,11 @@ class _Message(msgspec.Struct):
     tool_call_id: str | None = None
 
 
+def unloads(keep_alive: float | str | None) -> bool:
+    """Return whether a request without a prompt asks to take the model out of memory."""
+    return str(keep_alive).rstrip("smh") in {"0", "0.0"}
+
+
 class _Body(RequestBody, kw_only=True):
     """What both formats have."""
 
@@ -111,11 +116,6 @@ class _Body(RequestBody, kw_only=True):
     given_options: msgspec.Raw = msgspec.field(
         name="options", default_factory=lambda: msgspec.Raw(b"null")
     )
-
-    @property
-    def unloads(self) -> bool:
-        """Whether a request without a prompt asks to take the model out of memory."""
-        return str(self.keep_alive).rstrip("smh") in {"0", "0.0"}
 
 
 class OllamaChat(_Body, kw_only=True):
@@ -198,7 +198,7 @@ async def generate(http: HttpRequest) -> Response:
 
 async def _load(asked: Incoming[_Given], form: OllamaForm) -> Response:
     """Load the model, or take it out of memory, and answer without a reply."""
-    if asked.body.unloads:
+    if unloads(asked.body.keep_alive):
         asked.service.backend.unload(asked.model.id)
         return JSONResponse(form.empty("unload"))
     await asked.service.backend.load(asked.model.id)

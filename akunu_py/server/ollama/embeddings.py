@@ -1,0 +1,69 @@
+"""/api/embed and /api/embeddings: Ollama's formats of embeddings, the second for one text."""
+
+import time
+from typing import Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from akunu_py.server.events import Embedded
+from akunu_py.server.generation_fields import RequestBody
+from akunu_py.server.incoming import MOST_TEXTS, receive, texts_or_ids
+from akunu_py.server.ollama.replies import unloads
+
+_NO_EFFECT = frozenset({"options"})
+"""Those of Ollama say how to load a model, or how to draw tokens."""
+
+
+class OllamaTexts(RequestBody, kw_only=True):
+    """The body of a request in either format."""
+
+    input: str | list[str] | None = None
+    prompt: str | None = None
+    truncate: bool | None = None
+    dimensions: int | None = None
+    prompt_name: str | None = None
+    keep_alive: float | str | None = None
+
+
+async def embed(http: HttpRequest) -> Response:
+    """Answer `POST /api/embed` and `POST /api/embeddings`; without a text, load the model."""
+    started = time.perf_counter()
+    asked = await receive(http, OllamaTexts, no_effect=_NO_EFFECT)
+    body, name = asked.body, asked.body.model or asked.model.id
+    single = http.url.path == "/api/embeddings"
+    given = body.prompt if single else body.input
+    if not given:
+        if unloads(body.keep_alive):
+            asked.service.backend.unload(asked.model.id)
+        else:
+            await asked.service.backend.load(asked.model.id)
+        answer = {"embedding": []} if single else {"model": name, "embeddings": []}
+        return Response(msgspec.json.encode(answer), media_type="application/json")
+    if body.keep_alive is not None:
+        asked.ignored.append("keep_alive")
+    texts = texts_or_ids([given] if isinstance(given, str) else [*given], "input", MOST_TEXTS)
+
+    def write(made: Embedded) -> bytes:
+        vectors = made.vectors.tolist()
+        if single:
+            return msgspec.json.encode({"embedding": vectors[0]})
+        total_s = time.perf_counter() - started
+        found: dict[str, Any] = {
+            "model": name, "embeddings": vectors,
+            "total_duration": round(total_s * 1e9),
+            "load_duration": round((total_s - made.seconds) * 1e9),
+            "prompt_eval_count": made.num_tokens,
+        }  # fmt: skip
+        return msgspec.json.encode(found)
+
+    return await asked.embed(
+        texts, write,
+        dimensions=body.dimensions, prompt_name=body.prompt_name,
+        truncate=body.truncate is not False,
+    )  # fmt: skip
+
+
+ROUTES = [Route(path, embed, methods=["POST"]) for path in ("/api/embed", "/api/embeddings")]
