@@ -21,7 +21,7 @@ async function showChats() {
   const lists = [];
   let day = null;
   for (const record of shown) {
-    if (day !== (day = dayOf(record.changed))) lists.push(element("h3", { textContent: day }), element("ul"));
+    if (day !== (day = dayOf(record.changed))) lists.push(element("h2", { textContent: day }), element("ul"));
     lists.at(-1).append(entryOf(record, isKept));
   }
   refill($("chat-list"), lists);

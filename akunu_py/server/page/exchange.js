@@ -207,7 +207,7 @@ class Exchange {
   details(parts) {
     const { tokens, passes } = this.counts;
     const { total, cache } = this.prompt;
-    const rate = passes ? ` in ${counted(passes, "pass")} of the model: ${decimal.format(tokens / passes)} a pass` : "";
+    const rate = passes ? ` in ${counted(passes, "pass")}, ${decimal.format(tokens / passes)} a pass` : "";
     const read = total ? [element("p", { textContent: `Prompt: ${counted(total, "token")}, ${number.format(cache)} of them from the cache` })] : [];
     const sources = parts.length > 1 ? [element("p", { className: "legend" }, ...sourceWords(parts))] : [];
     return [element("p", { textContent: `Reply: ${counted(tokens, "token")}${rate}` }), ...read, ...sources];

@@ -37,7 +37,7 @@ function allSources() {
   const others = element("span", { textContent: "others" });
   for (const [at, node] of [conversation, reply, memory, head, model, others].entries()) node.dataset.tint = at + 1;
   return [
-    "Tinted words were drafted, and the model checked several at a time. They were copied from ",
+    "Tinted words were drafted and then checked, several at a time: copied from ",
     conversation, " ", reply, " ", memory, " or guessed by ", head, " ", model, " ", others, ". The model wrote the rest itself.",
   ];
 }

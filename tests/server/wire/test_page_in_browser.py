@@ -69,11 +69,11 @@ def test_reply_streams_with_tints_and_stops_and_is_retried(server, backend, open
     assert backend.cancelled.wait(300)
     expect(reply.get_by_text("Stopped.")).to_be_visible()
     figures = reply.get_by_role("button", name="6 tokens · 67 % drafted")
-    expect(reply.get_by_text("Reply: 6 tokens in 2 passes of the model: 3.0 a pass")).to_be_hidden()
+    expect(reply.get_by_text("Reply: 6 tokens in 2 passes, 3.0 a pass")).to_be_hidden()
     figures.click()
     expect(figures).to_have_attribute("aria-expanded", "true")
     expect(reply.locator(".rest p")).to_have_text([
-        "Reply: 6 tokens in 2 passes of the model: 3.0 a pass",
+        "Reply: 6 tokens in 2 passes, 3.0 a pass",
         "Prompt: 30 tokens, 20 of them from the cache",
         "Text from this conversation 39 %, this reply 28 %, the model itself 33 %",
     ])  # fmt: skip

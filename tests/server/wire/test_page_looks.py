@@ -44,7 +44,7 @@ def test_chats_are_listed_by_days(server, open_page):
     page.evaluate(DAYS)
     expect(page.locator("#chat-list .open")).to_have_count(6)
     listed = "all => all.map((one) => one.textContent)"
-    found = page.locator("#chat-list :is(h3, .open)").evaluate_all(listed)
+    found = page.locator("#chat-list :is(h2, .open)").evaluate_all(listed)
     assert found == [
         "Today", "0", "Yesterday", "1", "Previous 7 days", "2", "7", "Previous 30 days", "8", "30",
     ]  # fmt: skip
@@ -146,7 +146,7 @@ def test_sources_are_told_in_words(server, backend, open_page):
     ask(page)
     page.get_by_role("button", name="Sources").click()
     expect(page.locator("#legend")).to_have_text(
-        "Tinted words were drafted, and the model checked several at a time. They were copied from"
+        "Tinted words were drafted and then checked, several at a time: copied from"
         " this conversation this reply earlier replies or guessed by the prediction head"
         " the draft model others. The model wrote the rest itself."
     )
