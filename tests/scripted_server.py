@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import httpx
+import numpy as np
 import uvicorn.server
 
 from akunu_py.server.app import make_app
 from akunu_py.server.backend import Health, ServedModel
-from akunu_py.server.events import Accepted, Finished, Usage
+from akunu_py.server.events import Accepted, Embedded, Finished, Usage
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.running import listen, server_of
 from akunu_py.server.security import Access
@@ -59,6 +60,7 @@ USAGE = Usage(
         accepted_per_position=(4, 2, 1),
     ),
 )
+EMBEDDER = ServedModel(id="embedder", name="E", context=64, replies=False, embeds=True)
 ACCEPTED = Accepted(30, 20, "new text")
 
 
@@ -177,6 +179,22 @@ class ScriptedBackend:
             script = self.scripts[min(len(self.requests), len(self.scripts)) - 1]
         self.replies.append(ScriptedReply(script, self))
         return self.replies[-1]
+
+    async def embed(self, request, client):
+        """Each text has its number of characters or ids, and its place, as an embedding."""
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        self.clients.append(client)
+        if self.scripts == [Pause()]:
+            self.paused.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.cancelled.set()
+        sizes = [len(text) for text in request.texts]
+        vectors = np.array([(size, place) for place, size in enumerate(sizes)], np.float32)
+        return Embedded(vectors, num_tokens=sum(sizes), seconds=0.5)
 
     async def load(self, model):
         self.loaded.append(model)

@@ -20,7 +20,6 @@ def test_paths_without_version(server, path):
     [
         ("/completion", 404, "/v1/completions"), ("/completions", 404, "/v1/completions"),
         ("/infill", 404, "suffix"), ("/slots", 404, "/health"), ("/rerank", 404, "docs/server-reference.md"),
-        ("/embeddings", 400, "no embeddings"), ("/v1/embeddings", 400, "no embeddings"),
     ],
 )  # fmt: skip
 def test_paths_that_akunu_lacks_say_what_there_is(server, path, status, words):

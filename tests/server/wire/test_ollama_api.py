@@ -18,7 +18,7 @@ from scripted_server import (
     said,
     thought,
 )
-from wire_formats import BODIES, GENERATE, HI, OLLAMA, error_of
+from wire_formats import BODIES, GENERATE, OLLAMA, error_of
 
 from akunu_py.server.backend import ChatRequest, CompletionRequest, ServedModel, StoredFacts
 from akunu_py.server.events import Finished
@@ -260,13 +260,9 @@ def test_one_model(library, field):
     error_of(missing, "/api/show")
 
 
-def test_version_and_embeddings(server):
+def test_version(server):
     # VS Code refuses a server before 0.6.4.
     assert tuple(map(int, server.get("/api/version").json()["version"].split("."))) >= (0, 6, 4)
-    for path in ("/api/embed", "/api/embeddings"):
-        response = server.post(path, {"model": "tiny", "input": HI})
-        assert response.status_code == 400
-        assert "no embeddings" in error_of(response, path)["message"]
     error_of(server.post("/api/create", {}), "/api/create")
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from scripted_server import ACCEPTED, USAGE, Pause, called, thought
+from scripted_server import ACCEPTED, EMBEDDER, MODEL, USAGE, Pause, called, thought
 
 from akunu_py.server.events import Finished
 from akunu_py.system.errors import ContextOverflowError, ServerBusyError
@@ -397,5 +397,23 @@ def test_ollama_models_and_errors(ollama, ollama_client, backend):
     backend.play([ACCEPTED, ContentDelta("x"), ServerBusyError("busy", retry_after_s=1)])
     with pytest.raises(ollama.ResponseError, match="busy"):
         list(client.generate("tiny", "Hi", stream=True))
-    with pytest.raises(ollama.ResponseError, match="no embeddings"):
+    with pytest.raises(ollama.ResponseError, match="not made for embeddings"):
         client.embed("tiny", "Hi")
+    backend.served = (MODEL, EMBEDDER)
+    assert client.embed("embedder", ["Hi", "you"], dimensions=3).embeddings == [[2, 0], [3, 1]]
+    assert backend.request.dimensions == 3
+    assert client.embeddings("embedder", "Hi").embedding == [2, 0]
+    assert client.show("embedder").capabilities == ["embedding"]
+
+
+def test_openai_embeddings(client, backend, openai):
+    backend.served = (MODEL, EMBEDDER)
+    made = client.embeddings.create(model="embedder", input=["Hi", "you"])  # as base64
+    assert [one.embedding for one in made.data] == [[2, 0], [3, 1]]
+    assert (made.usage.prompt_tokens, made.usage.total_tokens) == (5, 5)
+    made = client.embeddings.create(
+        model="embedder", input=[[1, 2, 3]], encoding_format="float", dimensions=2
+    )
+    assert made.data[0].embedding == [3, 0]
+    with pytest.raises(openai.BadRequestError, match="tiny was not made for embeddings"):
+        client.embeddings.create(model="tiny", input="Hi")
