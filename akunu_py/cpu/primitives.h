@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "mlx/allocator.h"
 #include "mlx/array.h"
 #include "mlx/backend/cpu/encoder.h"
+#include "mlx/backend/gpu/device_info.h"
 #include "mlx/primitives.h"
 #include "mlx/scheduler.h"
 #include "threads.h"
@@ -139,13 +141,23 @@ class Kernel : public mx::UnaryPrimitive {
 
   const char* name() const override { return name_; }
 
-  // The encoder lets few operations wait, which bounds the memory of large results. With small
-  // ones the thread that builds the graph would only sleep and wake a hundred times in a pass.
+  // MLX's encoder lets few operations wait, which bounds the memory of large results. With small
+  // ones the thread that builds the graph would sleep and wake at every tenth operation, so it
+  // sleeps here first, and until half are done. Beside a GPU it may not: what kernels wait for may
+  // not have been sent there yet.
   void eval_cpu(const std::vector<array>& in, array& out) override {
     constexpr size_t LARGE = 1 << 17;
+    constexpr int MOST = 64, FEW = 32;
+    static std::atomic<int> waiting{0};
     Work work = prepare(in, out);
-    if (out.nbytes() < LARGE) return mx::scheduler::enqueue(stream(), std::move(work));
-    mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
+    if (out.nbytes() >= LARGE)
+      return mx::cpu::get_command_encoder(stream()).dispatch(std::move(work));
+    mx::scheduler::enqueue(stream(), [work = std::move(work)] {
+      if (--waiting == FEW) waiting.notify_all();
+      work();
+    });
+    if (++waiting <= MOST || mx::gpu::is_available()) return;
+    for (int number = waiting; number > FEW; number = waiting) waiting.wait(number);
   }
 
   void eval_gpu(const std::vector<array>&, array&) override {

@@ -1,6 +1,8 @@
 """Each kernel of the CPU against numpy in float64, and the bits of rows alone and among others."""
 
 import ctypes
+import resource
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import mlx.core as mx
@@ -555,3 +557,26 @@ def test_any_number_of_threads_has_the_same_bits():
     fix_threads(1)
     for one, other in pairwise(found):
         assert all(map(np.array_equal, one, other))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_graphs_are_computed_with_few_sleeps(threads):
+    x = numbers(np.random.default_rng(1), 64, 256)
+    num_nodes = 600
+    expected = x
+    for _ in range(num_nodes):
+        expected = mx.sigmoid(expected)
+        mx.eval(expected)
+
+    def computed(_):
+        y, stream = x, mx.new_stream(mx.cpu)
+        for _ in range(num_nodes):
+            y = mx.sigmoid(y, stream=stream)
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        mx.eval(y)
+        return np.array(y), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before
+
+    with ThreadPoolExecutor(threads) as pool:
+        for found, num_sleeps in pool.map(computed, range(threads)):
+            assert np.array_equal(found, expected)
+            assert threads > 1 or num_sleeps < num_nodes / 15
