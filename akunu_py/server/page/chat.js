@@ -56,14 +56,14 @@ function ask(exchange, given, { continues = false } = {}) {
   chat.changed = Date.now();
   running = exchange;
   if (isNew || exchanges.at(-1) !== exchange) showBranch(exchange.id);
-  const earlier = exchanges.slice(0, -1).flatMap((one) => one.messages);
-  const messages = [...systemMessage(), ...earlier, ...(continues ? exchange.messages : [exchange.asked])];
   const wishes = { stream: true, stream_options: { include_usage: true }, return_progress: true, akunu: { sources: true, metrics: true } };
-  const body = { model: model.id, messages, ...PAGE_DEFAULTS, ...given, ...wishes, ...(continues && { continue_final_message: true, add_generation_prompt: false }) };
+  const options = { ...PAGE_DEFAULTS, ...given, ...wishes, ...(continues && { continue_final_message: true, add_generation_prompt: false }) };
   const home = chat;
+  const [earlier, said] = [exchanges.slice(0, -1), continues ? exchange.messages : [exchange.asked]];
   $("spoken").replaceChildren();
   tell("Waiting for the reply.");
-  const reply = exchange.run(body, () => chat === home && keep([exchange], { quietly: true }));
+  const messages = (signal) => fitting(exchange, earlier, said, given.max_tokens, signal);
+  const reply = exchange.run(options, messages, () => chat === home && keep([exchange], { quietly: true }));
   showRunning();
   drawNow({ toEnd: true });
   keep([exchange]).then(() => isNew && showChats());
@@ -71,12 +71,13 @@ function ask(exchange, given, { continues = false } = {}) {
     if (running === exchange) {
       running = null;
       showRunning();
-      tell(exchange.problem ? "" : exchange.finish === "stopped" ? "Stopped." : `The reply is complete: ${counted(exchange.counts.tokens, "token")}.`);
+      tell(exchange.problem ? "" : exchange.end || `The reply is complete: ${counted(exchange.counts.tokens, "token")}.`);
     }
     if (chat === home) {
       drawNow();
       for (const one of exchanges) if (one !== exchange) one.draw();
       keep([exchange]);
+      if (!exchange.problem) sendNext();
     }
     // What a template heeds is known once its model was loaded.
     if (!model.loaded) chooseModel(model.id, model.name);
@@ -100,26 +101,30 @@ function send(question, files, parent = exchanges.at(-1)?.id ?? null) {
 /* What can be done with a message. */
 
 function questionActions(exchange) {
-  const siblings = siblingsOf(exchange);
-  const place = siblings.indexOf(exchange);
-  const to = (step) => () => {
-    if (running) return;
-    showBranch(endOf(siblings[place + step]).id);
-    keep([]);
-  };
-  const found = [
+  const versions = new Map(siblingsOf(exchange).map((one) => [one.asked.content, one]));
+  versions.set(exchange.asked.content, exchange);
+  return [
     action("edit", "Edit this question", () => editMessage(exchange)),
     action("trash", "Delete this question and what follows", () => deleteMessage(exchange)),
+    ...versionActions([...versions.values()], exchange, "question"),
   ];
-  if (siblings.length > 1) {
-    const before = action("left", "Branch before", to(-1));
-    const after = action("right", "Branch after", to(1));
-    before.disabled = place === 0;
-    after.disabled = place === siblings.length - 1;
-    const words = element("span", { className: "figures", textContent: `${place + 1} of ${siblings.length}` });
-    found.push(element("span", { className: "branches" }, before, words, after));
-  }
-  return found;
+}
+
+/* Ways to other versions of a question, or to other replies to it. */
+function versionActions(versions, exchange, noun) {
+  if (versions.length < 2) return [];
+  const place = versions.indexOf(exchange);
+  const to = (shape, label, step) => {
+    const button = action(shape, label, () => {
+      if (running) return;
+      showBranch(endOf(versions[place + step]).id);
+      keep([]);
+    });
+    button.disabled = !versions[place + step];
+    return button;
+  };
+  const words = element("span", { className: "figures", textContent: `${place + 1} of ${versions.length}` });
+  return [element("span", { className: "branches" }, to("left", `Previous ${noun}`, -1), words, to("right", `Next ${noun}`, 1))];
 }
 
 function replyActions(exchange) {
@@ -130,14 +135,23 @@ function replyActions(exchange) {
   }
   const retry = action("retry", "Retry this reply", () => retryReply(exchange));
   countDown(retry, exchange.retryAt ?? 0);
-  found.push(retry);
+  found.push(retry, ...versionActions(siblingsOf(exchange).filter((one) => one.asked.content === exchange.asked.content), exchange, "reply"));
   if (!exchange.content) return found;
   if (exchange === exchanges.at(-1)) found.push(action("play", "Continue this reply", () => continueReply(exchange)));
   return [...found, action("edit", "Edit this reply", () => editReply(exchange))];
 }
 
-function retryReply(exchange) {
+/* Whether another tab writes a reply, which this one would overwrite. */
+async function isWrittenElsewhere({ id }) {
+  const { held = [] } = (await navigator.locks?.query()) ?? {};
+  const found = held.some(({ name }) => name === id);
+  if (found) showNotice("Another tab is writing this reply. Wait for its end, or stop it there.");
+  return found;
+}
+
+async function retryReply(exchange) {
   const { question, files, parent } = exchange;
+  if (running || (await isWrittenElsewhere(exchange))) return;
   const given = settings();
   if (!given || running) return;
   $("message").focus();
@@ -146,7 +160,8 @@ function retryReply(exchange) {
   else ask(new Exchange({ question, files, parent }), given);
 }
 
-function continueReply(exchange) {
+async function continueReply(exchange) {
+  if (running || (await isWrittenElsewhere(exchange))) return;
   const given = settings();
   if (!given || running) return;
   $("message").focus();
@@ -226,6 +241,7 @@ function leave() {
   running?.abort.abort();
   if (running) keep([running]);
   running = null;
+  if (queue.length) withdraw(...queue);
   showRunning();
   tell("");
 }
@@ -266,5 +282,5 @@ async function openChat(id) {
 /* The address names the chat, so that a reload and a second tab find it. The server never sees it. */
 function showAddress() {
   const hash = turns.size ? `#${chat.id}` : "";
-  if (location.hash !== hash) history.pushState(null, "", hash || location.pathname);
+  if (location.hash !== hash) history.pushState(unsent(), "", hash || location.pathname);
 }

@@ -75,7 +75,7 @@ function rename(record, open) {
     if (save && field.value.trim()) {
       chat.title = field.value.trim();
       chat.named = true;
-      await keep([]);
+      await keep([], { fields: ["title", "named"] });
       showBranch(chat.leaf);
     }
     await showChats();
@@ -133,26 +133,36 @@ async function exportJson(records) {
 }
 
 async function importFiles(files) {
-  let last = null;
-  for (const file of files) {
-    let chats;
+  const [added, skipped] = [[], []];
+  const known = new Set();
+  const take = async (name, make) => {
     try {
-      chats = readChats(await file.text());
+      const { chat: found, turns: some } = make();
+      const content = contentOf(found, some);
+      if (known.has(content)) throw new Error("it is here already");
+      await store.put([found], some);
+      known.add(content);
+      added.push(found);
     } catch (error) {
-      showNotice(`${harmless(file.name)} cannot be imported: ${error instanceof SyntaxError ? "it is neither JSON nor Markdown of this page" : error.message}.`);
-      return;
+      skipped.push(`${harmless(name)} (${error.name === "Error" ? error.message : notKept(error)})`);
     }
+  };
+  if (!store.keeps) return showNotice("Nothing is imported: the settings say that no chats are kept.");
+  for (const record of await store.chats()) known.add(contentOf(record, await store.turns(record.id)));
+  for (const file of files) {
     try {
-      const records = chats.flatMap(({ turns: some }) => some.map((one) => new Exchange(one)).map((one) => ({ ...one.record, chat: some[0].chat })));
-      await store.put(chats.map((one) => one.chat), records);
-      last = chats.at(-1).chat.id;
+      const makes = readChats(await file.text());
+      for (const [at, make] of makes.entries()) await take(makes.length > 1 ? `chat ${at + 1} of ${file.name}` : file.name, make);
     } catch (error) {
-      showNotice(notKept(error));
+      skipped.push(`${harmless(file.name)} (${error instanceof SyntaxError ? "it is neither JSON nor Markdown of this page" : error.message})`);
     }
   }
-  if (last) await openChat(last);
-  $("message").focus();
+  if (added.length) await openChat(added.at(-1).id);
+  const left = skipped.length ? `, ${number.format(skipped.length)} skipped: ${skipped.slice(0, MOST_TOLD).join(", ")}${skipped.length > MOST_TOLD ? " …" : ""}` : "";
+  showNotice(`${counted(added.length, "chat")} imported${left}.`);
 }
+
+const MOST_TOLD = 5;
 
 /* Whether chats are kept at all. */
 
@@ -190,13 +200,26 @@ tabs.onmessage = async ({ data: { changed, removed = [] } }) => {
     // A reply under way keeps its chat.
     if (running) await keep([...turns.values()]);
     else newChat();
-  } else if (changed.includes(chat.id) && !running && !document.querySelector("form.edit")) {
-    const [leaf, id] = [exchanges.at(-1)?.id, chat.id];
-    const records = await store.turns(id).catch(() => []);
-    if (chat.id !== id || running) return;
-    turns = new Map(records.map((record) => [record.id, new Exchange(record)]));
-    // This tab stays on its branch, and follows what is new at its end.
-    showBranch(turns.has(leaf) ? endOf(turns.get(leaf)).id : ([...turns.keys()].at(-1) ?? null));
+  } else if (changed.includes(chat.id) && !document.querySelector("form.edit")) {
+    await catchUp(chat).catch((error) => showNotice(notKept(error)));
   }
   showChats();
 };
+
+/* Shows a chat as another tab has kept it. A reply under way stays, with the turns that it follows. */
+async function catchUp(home) {
+  const [all, records] = await Promise.all([store.chats(), store.turns(home.id)]);
+  if (chat !== home) return;
+  const { title, named } = all.find(({ id }) => id === home.id) ?? home;
+  Object.assign(chat, { title, named });
+  const leaf = exchanges.at(-1)?.id;
+  const own = running ? exchanges : [];
+  const isSame = (one, { content, finish }) => own.includes(one) || (one?.content === content && one.finish === finish);
+  const found = records.map((record) => [turns.get(record.id), record]).map(([one, record]) => (isSame(one, record) ? one : new Exchange(record)));
+  const gone = own.filter((one) => !found.includes(one));
+  turns = new Map([...found, ...gone].sort((one, other) => one.begun - other.begun).map((one) => [one.id, one]));
+  if (gone.length) keep(gone, { quietly: true });
+  // This tab stays on its branch, and follows what is new at its end.
+  if (turns.has(leaf)) showBranch(running ? leaf : endOf(turns.get(leaf)).id);
+  else showBranch([...turns.keys()].at(-1) ?? null);
+}

@@ -19,7 +19,7 @@ class Exchange {
   /* `given` is a question and its files, or a record. */
   constructor(given) {
     const fresh = { id: newId(), parent: null, files: [], begun: Date.now(), content: "", thinking: "" };
-    const none = { counts: { tokens: 0, passes: 0 }, prompt: { total: 0, cache: 0, processed: 0 }, finish: null, pace: null };
+    const none = { counts: { tokens: 0, passes: 0 }, prompt: { total: 0, cache: 0, processed: 0 }, finish: null, pace: null, forgotten: 0, dropped: 0 };
     Object.assign(this, fresh, none, given);
     this.answer = new SourcedText(this.content, this.answerRuns);
     this.thoughts = new SourcedText(this.thinking, this.thoughtRuns);
@@ -31,8 +31,9 @@ class Exchange {
       below: element("div", { className: "below" }),
       said: element("div", { className: "said" }),
       actions: element("div", { className: "below" }),
+      dropped: element("p", { className: "reading" }),
     };
-    const { reading, thoughts, summary, answer, below, said, actions } = this.parts;
+    const { reading, thoughts, summary, answer, below, said, actions, dropped } = this.parts;
     this.fold = element("details", { className: "thoughts", hidden: true }, summary, thoughts);
     this.node = element("article", { className: "turn reply" }, reading, this.fold, answer, below);
     this.node.setAttribute("aria-label", "Reply");
@@ -40,7 +41,7 @@ class Exchange {
     words.setAttribute("aria-label", "You");
     new MarkdownView(words, new SourcedText(this.question)).update();
     said.append(...(this.files.length ? [element("div", { className: "chips" }, ...this.files.map(shownFile))] : []), words);
-    this.shown = element("div", { className: "turn asked" }, said, actions);
+    this.shown = element("div", { className: "turn asked" }, dropped, said, actions);
     this.showAnswer();
   }
 
@@ -61,9 +62,9 @@ class Exchange {
   }
 
   get record() {
-    const { id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, origin } = this;
+    const { id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, origin, forgotten, dropped } = this;
     const runs = { answerRuns: this.answer.runs, thoughtRuns: this.thoughts.runs };
-    return { id, chat: chat.id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, origin, ...runs };
+    return { id, chat: chat.id, parent, question, files, begun, content, thinking, counts, prompt, finish, pace, origin, forgotten, dropped, ...runs };
   }
 
   /* What the model is asked, and what a later request has of this exchange: nothing where there was
@@ -79,8 +80,9 @@ class Exchange {
     return [this.asked, reply];
   }
 
-  async run(body, keep) {
-    const { model: name, messages: _, ...options } = body;
+  /* `messages` finds what is sent before the reply. */
+  async run(options, messages, keep) {
+    const [{ id: name, context }, { id }] = [model, this];
     this.origin = { model: name, date: new Date().toISOString(), settings: options };
     // A view that has ended cannot grow any more.
     this.showAnswer();
@@ -91,11 +93,16 @@ class Exchange {
     this.alert?.remove();
     this.alert = null;
     this.abort = new AbortController();
+    // Where the browser has locks: pages of this machine and encrypted ones.
+    let release;
+    const over = new Promise((done) => (release = done));
+    navigator.locks?.request(id, () => over);
     this.before = this.counts;
     this.prompt = { total: 0, cache: 0, processed: 0 };
     this.node.setAttribute("aria-busy", "true");
     const timers = [setInterval(() => this.tellQueue(), QUEUE_S * 1000), setInterval(() => this.content && keep(), KEEP_S * 1000)];
     try {
+      const body = { model: name, messages: await messages(this.abort.signal), ...options };
       const response = await request("/v1/chat/completions", {
         method: "POST",
         headers: { "content-type": "application/json" },
@@ -108,6 +115,9 @@ class Exchange {
       else this.problem = error instanceof Problem ? error : new Problem(`This page failed: ${error.message}`);
     } finally {
       timers.forEach(clearInterval);
+      release();
+      const used = this.prompt.total + this.counts.tokens - this.before.tokens;
+      if (this.finish === "length" && used >= context) this.finish = "context";
       // It also shows what came since the last frame.
       atEnd(() => this.view.end());
       this.ended = true;
@@ -155,7 +165,10 @@ class Exchange {
   }
 
   draw() {
-    const { reading, thoughts, summary, below, actions } = this.parts;
+    const { reading, thoughts, summary, below, actions, dropped } = this.parts;
+    dropped.hidden = !this.dropped;
+    const turns = this.dropped === 1 ? "turn is" : `${this.dropped} turns are`;
+    if (this.dropped) dropped.textContent = `The context is full: the oldest ${turns} dropped. The model does not see them any more.`;
     const { total, cache, processed } = this.prompt;
     const begun = this.answer.text || this.thoughts.text;
     if (total && !begun) {
@@ -183,6 +196,18 @@ class Exchange {
     }
   }
 
+  /* Why the reply ended and what can be done about it; "" where there is nothing to say. */
+  get end() {
+    const next = this.parent === null ? `Ask for a shorter reply, or ${largerContext()}.` : "Continue drops the oldest turns, and so does the next message.";
+    const ends = {
+      stopped: "Stopped.",
+      length: "Ended at the token limit: Continue goes on, and “Max tokens” in the settings sets the limit.",
+      context: `Ended: the context is full. ${next}`,
+      loop: "Ended: it repeated itself. “Stop loops” in the settings lets replies go on.",
+    };
+    return ends[this.finish] ?? "";
+  }
+
   footnotes() {
     const { tokens } = this.counts;
     const parts = sharesOf([this.answer, this.thoughts]);
@@ -190,8 +215,7 @@ class Exchange {
     const speed = this.pace ? `${decimal.format(this.pace)} tokens/s` : counted(tokens, "token");
     const line = `${speed}${drafted ? ` · ${Math.round(100 * drafted)} % drafted` : ""}`;
     if (!this.ended) return tokens ? [element("span", { className: "figures", textContent: line })] : [];
-    const ends = { stopped: "Stopped.", length: "Ended at the token limit.", loop: "Ended: it repeated itself." };
-    const end = ends[this.finish] ? [element("span", { textContent: ends[this.finish] })] : [];
+    const end = this.end ? [element("span", { textContent: this.end })] : [];
     if (!tokens) return [...end, ...replyActions(this)];
     const rest = element("div", { className: "rest", hidden: !this.unfolded }, ...this.details(parts));
     const fold = element("button", { type: "button", className: "figures", title: "Figures of this reply" }, line, icon("down"));

@@ -42,38 +42,42 @@ function asMarkdown(title, turns) {
   return `${parts.join("\n\n")}\n`;
 }
 
-/* Returns the chats of a file that was exported; what it has besides is left out. */
+/* Returns the chats of a file that was exported, each as a function that makes its records. */
 function readChats(text) {
-  const chats = text.trimStart().startsWith("{") ? chatsOfJson(JSON.parse(text)) : [chatOfMarkdown(text)];
-  if (!chats.length || chats.some(({ turns }) => !turns.length)) throw new Error("it has no messages");
-  return chats.map(({ title, system, turns }) => {
-    const chat = { ...newChatRecord(), title: title || titleOf(turns[0].question, turns[0].files), named: Boolean(title), system };
-    const ids = turns.map(() => newId());
-    const made = turns.map((turn, place) => ({ ...turn, id: ids[place], chat: chat.id, parent: ids[turn.parent] ?? null, begun: chat.changed + place }));
-    return { chat: { ...chat, leaf: ids.at(-1) }, turns: made };
-  });
+  const isJson = text.trimStart().startsWith("{");
+  const { format, chats } = isJson ? JSON.parse(text) : { format: FORMAT, chats: [text] };
+  if (format !== FORMAT || !list(chats).length) throw new Error("it has no chats of this page");
+  return chats.map((chat) => () => recordsOf(isJson ? chatOfJson(chat) : chatOfMarkdown(chat)));
 }
+
+function recordsOf({ title, system, turns }) {
+  if (!turns.length) throw new Error("it has no messages");
+  const chat = { ...newChatRecord(), title: title || titleOf(turns[0].question, turns[0].files), named: Boolean(title), system };
+  const ids = turns.map(() => newId());
+  const made = turns.map((turn, place) => ({ ...turn, id: ids[place], parent: ids[turn.parent] ?? null, begun: chat.changed + place }));
+  return { chat: { ...chat, leaf: ids.at(-1) }, turns: made.map((one) => ({ ...new Exchange(one).record, chat: chat.id })) };
+}
+
+/* What makes two chats the same, however they were exported. */
+const contentOf = ({ title }, turns) => JSON.stringify([title, turns.map(({ question, content }) => [question.trim(), content.trim()])]);
 
 const string = (value) => (typeof value === "string" ? value : "");
 const word = (value) => string(value).replace(/\s+/g, " ").slice(0, LONGEST_TITLE);
 const list = (value) => (Array.isArray(value) ? value : []);
 
-function chatsOfJson({ format, chats }) {
-  if (format !== FORMAT) throw new Error("it is not an export of this page");
-  return list(chats).map((chat) => ({
-    title: string(chat.title).slice(0, LONGEST_TITLE),
-    system: string(chat.system),
-    turns: list(chat.turns).map((turn, place) => ({
-      // A turn comes after the one that it follows, so that no turns follow each other in a circle.
-      parent: Number.isInteger(turn.parent) && turn.parent < place ? turn.parent : -1,
-      question: string(turn.question),
-      files: list(turn.files).map(({ name, text }) => ({ name: string(name), text: string(text) })),
-      thinking: string(turn.thinking),
-      content: string(turn.content),
-      origin: turn.origin && { model: word(turn.origin.model), date: word(turn.origin.date), settings: turn.origin.settings ?? {} },
-    })),
-  }));
-}
+const chatOfJson = (chat) => ({
+  title: string(chat?.title).slice(0, LONGEST_TITLE),
+  system: string(chat?.system),
+  turns: list(chat?.turns).map((turn, place) => ({
+    // A turn comes after the one that it follows, so that no turns follow each other in a circle.
+    parent: Number.isInteger(turn?.parent) && turn.parent < place ? turn.parent : -1,
+    question: string(turn?.question),
+    files: list(turn?.files).map((file) => ({ name: string(file?.name), text: string(file?.text) })),
+    thinking: string(turn?.thinking),
+    content: string(turn?.content),
+    origin: turn?.origin && { model: word(turn.origin.model), date: word(turn.origin.date), settings: turn.origin.settings ?? {} },
+  })),
+});
 
 function chatOfMarkdown(text) {
   const [first, ...lines] = text.replace(/\r\n/g, "\n").split("\n");

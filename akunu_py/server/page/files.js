@@ -15,23 +15,34 @@ function fenced({ name, text }) {
 
 const withFiles = (question, files) => [...files.map(fenced), ...(question ? [question] : [])].join("\n\n");
 
+/* Adds files; one that is refused is told at once, and the others are added. */
 async function attach(files) {
-  const wrong = [];
-  for (const file of files) {
-    try {
-      attached.push({ name: file.name || "pasted.txt", text: await textOf(file) });
-    } catch (error) {
-      wrong.push(`${harmless(file.name)} ${error.message}.`);
-    }
-  }
-  showComposerProblem(wrong.join(" "));
-  showAttached();
-  await Promise.all(attached.filter(({ tokens }) => tokens === undefined).map(countFile));
+  const refused = [];
+  const refuse = (name, words) => {
+    refused.push(`${harmless(name)} ${words}.`);
+    showComposerProblem(refused.join(" "));
+  };
+  showComposerProblem("");
   $("message").focus();
+  for (const { name } of files.filter(isLarge)) refuse(name, "has more than 1 MB");
+  for (const given of files.filter((one) => !isLarge(one))) {
+    try {
+      const file = { name: given.name || "pasted.txt", text: await textOf(given) };
+      attached.push(file);
+      countFile(file).catch((error) => {
+        attached = attached.filter((one) => one !== file);
+        refuse(file.name, error.message);
+      }).finally(showAttached);
+    } catch (error) {
+      refuse(given.name, error.message);
+    }
+    showAttached();
+  }
 }
 
+const isLarge = ({ size }) => size > MOST_BYTES;
+
 async function textOf(file) {
-  if (file.size > MOST_BYTES) throw new Error("has more than 1 MB");
   let text;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
@@ -42,39 +53,29 @@ async function textOf(file) {
   return text;
 }
 
-async function countTokens(messages, system = "") {
-  const response = await request("/v1/messages/count_tokens", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ model: model.id, messages, ...(system && { system }) }),
-  });
-  return (await response.json()).input_tokens;
-}
-
-/* Adds what a file takes of the context: the difference that it makes to a message. */
+/* Adds what a file takes of the context: the difference that it makes to a message. Without a server
+   it is not known; a file that takes the whole context is an error. */
 async function countFile(file) {
-  const count = (content) => countTokens([{ role: "user", content }]);
-  try {
-    const [with_, without] = await Promise.all([count(`${fenced(file)}\n\nx`), count("x")]);
-    file.tokens = with_ - without;
-    if (file.tokens >= model.context) showComposerProblem(`${harmless(file.name)} ${tooLong(file.tokens)}`);
-  } catch (error) {
-    showComposerProblem(error.message);
+  const count = (content) => countTokens([{ role: "user", content }]).catch((error) => (error.code === TOO_LONG ? Infinity : NaN));
+  const [with_, without] = file.text.length > LONG * model.context ? [Infinity, 0] : await Promise.all([count(`${fenced(file)}\n\nx`), count("x")]);
+  const tokens = with_ - without;
+  if (tokens >= model.context) {
+    throw new Error(`takes ${tokens < Infinity ? counted(tokens, "token") : "too many tokens"}, and the model's context has ${number.format(model.context)}: give a part of it`);
   }
-  showAttached();
+  if (tokens) file.tokens = tokens;
 }
 
-const tooLong = (tokens) =>
-  `takes ${counted(tokens, "token")}, and the model's context has ${number.format(model.context)}. Remove it, or give a part of it.`;
+/* Characters per token of the context above which a text certainly does not fit; 4 is usual. */
+const LONG = 16;
 
 /* Whether a message with files fits into the context, as the server counts it; says so if not. */
-async function filesFit(messages, system) {
-  if (!attached.length) return true;
+async function filesFit({ question, files }) {
+  if (!files.length) return true;
   try {
-    const tokens = await countTokens(messages, system);
+    const tokens = await countTokens([{ role: "user", content: withFiles(question, files) }], $("system").value.trim());
     if (tokens < model.context) return true;
-    const whole = `With ${attached.length === 1 ? "this file" : "these files"} the chat takes ${counted(tokens, "token")}`;
-    showComposerProblem(`${whole}, and the model's context has ${number.format(model.context)}. Remove a file, or begin a new chat.`);
+    const whole = `With ${files.length === 1 ? "this file" : "these files"} the message takes ${counted(tokens, "token")}`;
+    showComposerProblem(`${whole}, and the model's context has ${number.format(model.context)}. Remove a file, or give a part of it.`);
   } catch (error) {
     showComposerProblem(error.message);
   }
@@ -94,19 +95,21 @@ function showAttached() {
       showAttached();
       $("message").focus();
     });
-    const chip = element("li", { className: "chip" }, ...fileWords(file), remove);
-    chip.classList.toggle("too-long", file.tokens >= model.context);
-    return chip;
+    const open = element("details", {}, ...unfolded(file));
+    return element("li", { className: "chip" }, open, remove);
   });
   refill($("chips"), chips);
   $("chips").hidden = !chips.length;
+  keepUnsent();
 }
 
-/* A file of a message that was sent; its text can be unfolded. */
-function shownFile(file) {
-  const text = element("pre", { tabIndex: 0 }, element("code", { dir: "ltr", textContent: harmless(file.text) }));
-  return element("details", { className: "chip" }, element("summary", {}, ...fileWords(file)), text);
-}
+const unfolded = (file) => [
+  element("summary", {}, ...fileWords(file)),
+  element("pre", { tabIndex: 0 }, element("code", { dir: "ltr", textContent: harmless(file.text) })),
+];
+
+/* A file of a message that was sent. */
+const shownFile = (file) => element("details", { className: "chip" }, ...unfolded(file));
 
 function showComposerProblem(words) {
   $("composer-problem").textContent = words;
@@ -117,13 +120,6 @@ $("attach").addEventListener("click", () => $("files").click());
 $("files").addEventListener("change", async ({ target }) => {
   await attach([...target.files]);
   target.value = "";
-});
-$("message").addEventListener("paste", (event) => {
-  const { files } = event.clipboardData;
-  // Text from an office program comes as a picture, too.
-  if (!files.length || event.clipboardData.types.includes("text/plain")) return;
-  event.preventDefault();
-  attach([...files]);
 });
 for (const name of ["dragover", "drop", "dragleave"]) {
   document.addEventListener(name, (event) => {

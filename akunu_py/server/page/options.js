@@ -126,7 +126,7 @@ function settings() {
 $("settings").addEventListener("change", ({ target }) => {
   if (target.id === "keeps") return;
   target.setCustomValidity?.("");
-  store.set(`model ${model.id}`, kept()).catch((error) => showNotice(notKept(error)));
+  store.change(`model ${model.id}`, { [target.id]: target.value }).catch((error) => showNotice(notKept(error)));
 });
 $("settings").addEventListener("input", ({ target }) => target.setCustomValidity?.(""));
 $("reset").addEventListener("click", () => {

@@ -81,11 +81,6 @@ function tell(words) {
   $("status").textContent = words;
 }
 
-function fitMessage() {
-  $("message").style.height = "auto";
-  $("message").style.height = `${$("message").scrollHeight + 2}px`;
-}
-
 /* The models of the server. */
 
 async function loadModels() {
@@ -165,36 +160,6 @@ function showModelProblem(error, retryIt) {
 
 /* Controls. */
 
-let checking = false;
-
-$("composer").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const question = $("message").value.trim();
-  if ((!question && !attached.length) || running || checking) return;
-  checking = true;
-  try {
-    const asked = { role: "user", content: withFiles(question, attached) };
-    const fits = await filesFit([...exchanges.flatMap((one) => one.messages), asked], $("system").value.trim());
-    if (!fits || !send(question, attached)) return;
-  } finally {
-    checking = false;
-  }
-  attached = [];
-  showComposerProblem("");
-  showAttached();
-  showAddress();
-  $("message").value = "";
-  fitMessage();
-});
-
-$("message").addEventListener("keydown", (event) => {
-  // Enter also ends the choice of a character, which is not to send anything.
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  $("composer").requestSubmit();
-});
-
-$("message").addEventListener("input", fitMessage);
 $("stop").addEventListener("click", () => running?.abort.abort());
 
 /* The list of chats, or the settings: beside the chat where there is room, else over it. */
@@ -298,6 +263,7 @@ async function begin() {
   panels.chats.show(!panels.chats.narrow.matches, { focus: false });
   // The attribute autofocus would complain in the console where somebody was faster.
   if (document.activeElement === document.body) $("message").focus();
+  restore();
   loadModels();
   try {
     store.keeps = (await store.setting("keeps")) ?? true;

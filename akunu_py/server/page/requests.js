@@ -39,9 +39,9 @@ function counted(count, noun) {
 /* Requests. A failure is a Problem, in words that say what to do. */
 
 class Problem extends Error {
-  constructor(words, retryAfter = 0) {
+  constructor(words, { retryAfter = 0, code = "" } = {}) {
     super(words);
-    this.retryAfter = retryAfter;
+    Object.assign(this, { retryAfter, code });
   }
 }
 
@@ -69,13 +69,19 @@ async function problemOf(response) {
     // Not the server's own words, such as those of a proxy.
   }
   const retryAfter = Number(response.headers.get("retry-after")) || 0;
-  return new Problem(wordsOf(error ?? {}, response.status), retryAfter);
+  return new Problem(wordsOf(error ?? {}, response.status), { retryAfter, code: error?.code });
 }
 
+const TOO_LONG = "context_length_exceeded";
+
+const largerContext = () =>
+  model.context < model.trained
+    ? `start the server with a larger --context (the model has ${number.format(model.trained)} tokens)`
+    : "choose a model with a larger context";
+
 function wordsOf(error, status) {
-  if (error.code === "context_length_exceeded") {
-    const larger = model.context < model.trained ? `start the server with a larger --context (the model has ${number.format(model.trained)} tokens)` : "choose a model with a larger context";
-    return `This chat no longer fits into the model's context. Begin a new chat, shorten the message or the system prompt, or ${larger}. (${error.message})`;
+  if (error.code === TOO_LONG) {
+    return `This chat no longer fits into the model's context. Begin a new chat, shorten the message or the system prompt, or ${largerContext()}. (${error.message})`;
   }
   const said = error.message ? harmless(String(error.message)).slice(0, 1000) : `status ${status}`;
   const intro = { server_busy: "The server is busy", out_of_memory: "The server has no memory left for this" };

@@ -2,7 +2,7 @@
 
 /* Chats and settings, kept in this browser's IndexedDB and nowhere else. A chat is one record, and so
    is each turn: a question with its reply, which knows the turn before it. Tabs that write to one
-   chat add turns and overwrite none. */
+   chat add turns, and write those fields of the chat that they change. */
 
 const KEPT = { chats: { keyPath: "id" }, turns: { keyPath: "id" }, settings: { keyPath: "name" } };
 const tabs = new BroadcastChannel("akunu");
@@ -66,10 +66,14 @@ class Store {
     return new Set([...texts].filter(([, all]) => has(all)).map(([id]) => id));
   }
 
-  async put(chats, turns, { quietly = false } = {}) {
+  async put(chats, turns, { quietly = false, fields = ["leaf", "system", "changed"] } = {}) {
     if (!this.keeps) return;
     await this.run("readwrite", (chatStore, turnStore) => {
-      for (const one of chats) chatStore.put(one);
+      for (const one of chats) {
+        const found = chatStore.get(one.id);
+        const own = fields.map((name) => [name, one[name]]);
+        found.onsuccess = () => chatStore.put({ ...one, ...found.result, ...Object.fromEntries(own) });
+      }
       for (const one of turns) turnStore.put(one);
     });
     if (!quietly) tabs.postMessage({ changed: chats.map(({ id }) => id) });
@@ -93,6 +97,15 @@ class Store {
   async set(name, value) {
     if (!this.keeps && name !== "keeps") return;
     await this.run("readwrite", (_, __, settings) => settings.put({ name, value }));
+  }
+
+  /* Sets some fields of a setting that has several. */
+  async change(name, fields) {
+    if (!this.keeps) return;
+    await this.run("readwrite", (_, __, settings) => {
+      const found = settings.get(name);
+      found.onsuccess = () => settings.put({ name, value: { ...found.result?.value, ...fields } });
+    });
   }
 }
 
