@@ -65,7 +65,7 @@ def make_app(service: Service, access: Access) -> Starlette:
             *ollama_embeddings.ROUTES,
             *embeddings.ROUTES,
             *tokenizing.ROUTES,
-            Route("/", page),
+            *(Route(path, page) for path in ("/", "/worker.js")),
             Route("/render", render, methods=["POST"]),
             *(Route(path, present) for path in ("/api/hello", "/ping", "/v1")),
             *(Route(path, health) for path in ("/health", "/healthz", "/v1/health")),

@@ -38,7 +38,7 @@ LOCAL_PAGES = (
 show or serve. No site can have one, since it chooses neither the scheme nor these names; "null" is
 not among them, which a site can have."""
 
-_WITHOUT_KEY = frozenset({"/", "/health", "/healthz", "/v1/health", "/ping", "/api/hello"})
+_WITHOUT_KEY = ("/", "/worker.js", "/health", "/healthz", "/v1/health", "/ping", "/api/hello")
 """Paths that tell nothing but whether a server is there."""
 
 

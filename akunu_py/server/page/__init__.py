@@ -16,13 +16,13 @@ from pathlib import Path
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-_FOLDER = Path(__file__).parent
 _PART = re.compile(r"<(style|script)>@([\w.]+)</\1>")
 
 
 async def page(http: HttpRequest) -> Response:
-    """Answer `GET /`; `HEAD /` is what clients send to see whether a server is there."""
-    del http
+    """Answer `GET /` and its worker; `HEAD /` is what clients send to see if a server is there."""
+    if http.url.path != "/":
+        return Response(_read("worker.js"), media_type="text/javascript")
     html, policy = _page()
     headers = {
         "content-security-policy": policy,
@@ -40,8 +40,7 @@ def _page() -> tuple[str, str]:
     hashes: dict[str, list[str]] = {"style": [], "script": []}
 
     def part(match: re.Match[str]) -> str:
-        kind, name = match.groups()
-        text = _read(name)
+        kind, text = match[1], _read(match[2])
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         hashes[kind].append(f"'sha256-{digest}'")
         return f"<{kind}>{text}</{kind}>"
@@ -52,15 +51,16 @@ def _page() -> tuple[str, str]:
         "script-src " + " ".join(hashes["script"]),
         "style-src " + " ".join(hashes["style"]),
         "connect-src 'self'",
+        "worker-src 'self'",
         "img-src data:",  # the icon
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        "trusted-types worker",  # whose one value is the worker's address
     )
     return html, "; ".join(policy)
 
 
 def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

@@ -128,17 +128,26 @@ function build(tree, space = null) {
 }
 
 /* Makes what a node has, from one of its children on, the nodes of trees. Those that are there already
-   stay: `before` are their trees. */
-function patch(parent, before, after, from = 0, space = null) {
+   stay: `before` are their trees. Yields the number of nodes that it made or removed, after no more
+   than a piece of them. */
+function* patch(parent, before, after, from = 0, space = null) {
   let node = parent.childNodes[from];
   for (const [at, tree] of after.entries()) {
     const next = node?.nextSibling;
     const old = before[at];
-    if (old === undefined) parent.insertBefore(build(tree, space), node ?? null);
-    else if (!same(old, tree)) {
-      if (typeof old !== "string" && typeof tree !== "string" && old[0] === tree[0] && same(old[1], tree[1])) {
-        patch(node, old.slice(2), tree.slice(2), 0, tree[0] === "math" ? MATHML : space);
-      } else node.replaceWith(build(tree, space));
+    if (old === undefined || !same(old, tree)) {
+      const isElement = typeof tree !== "string";
+      const stays = isElement && old !== undefined && typeof old !== "string" && old[0] === tree[0] && same(old[1], tree[1]);
+      const size = stays ? 0 : sizeOf(tree);
+      let place = node;
+      if (!stays) {
+        // What is in a large element comes in pieces.
+        place = build(size > PIECE ? tree.slice(0, 2) : tree, space);
+        if (old === undefined) parent.insertBefore(place, node ?? null);
+        else node.replaceWith(place);
+        yield size > PIECE ? 1 : size;
+      }
+      if (stays || size > PIECE) yield* patch(place, stays ? old.slice(2) : [], tree.slice(2), 0, tree[0] === "math" ? MATHML : space);
     }
     if (old !== undefined) node = next;
   }
@@ -146,6 +155,22 @@ function patch(parent, before, after, from = 0, space = null) {
     const next = node.nextSibling;
     node.remove();
     node = next;
+    yield 1;
+  }
+}
+
+const sizeOf = (tree) => (typeof tree === "string" ? 1 : tree.slice(2).reduce((sum, one) => sum + sizeOf(one), 1));
+
+/* Nodes that a browser makes and lays out in some ten milliseconds. It answers its user after each
+   piece, whichever views they are in. */
+const PIECE = 500;
+let made = 0;
+let answering = null;
+
+async function answer() {
+  while (made >= PIECE) {
+    answering ??= new Promise((done) => setTimeout(() => done((made = 0, answering = null))));
+    await answering;
   }
 }
 
@@ -188,9 +213,13 @@ class MarkdownView {
     /* The open block: where it begins, the first of its nodes, and what was tinted of it. */
     this.from = this.first = 0;
     this.open = [];
+    /* The blocks before it. */
+    this.closed = [];
     this.read = 0;
     this.next = 0;
-    this.busy = this.ended = false;
+    this.busy = this.ended = this.patching = false;
+    /* Whether its tints are those of before. */
+    this.stale = false;
     this.tail = null;
     parent.view = this;
   }
@@ -214,32 +243,80 @@ class MarkdownView {
     const until = this.sourced.text.length;
     this.busy = true;
     const { blocks, seconds } = await render(this.sourced.text.slice(from, until));
-    this.busy = false;
-    if (this.parent.view !== this) return;
     // What a server cannot read stays as it is written.
     this.next = blocks ? performance.now() + Math.max(LEAST_MS, (1000 * seconds) / RENDERING_SHARE) : Infinity;
-    if (blocks) atEnd(() => this.show(blocks, from, until));
+    if (blocks && this.parent.view === this) await this.show(blocks, from, until);
+    this.busy = false;
+    if (this.parent.view !== this) return;
     if (last) this.complete(this.open.length);
     else if (this.ended) this.readOn();
+    if (this.stale) this.tintAnew();
   }
 
-  show(blocks, from, until) {
+  /* Shows the whole text with other tints. */
+  async tintAnew() {
+    this.stale = this.busy;
+    if (this.busy) return;
+    const { ended } = this;
+    this.busy = true;
+    const all = [...this.closed, ...this.open];
+    const found = await this.tint(all, this.read);
+    await this.patch(all, found, 0);
+    this.closed = found.splice(0, this.closed.length);
+    this.open = found;
+    this.busy = false;
+    if (this.stale) this.tintAnew();
+    else if (this.ended && !ended) this.readOn();
+  }
+
+  /* Returns blocks with the tints of now; those of `before` that are the same are taken. */
+  async tint(blocks, end, before = []) {
+    const found = [];
+    for (const [at, { tree, place }] of blocks.entries()) {
+      await answer();
+      found.push(new Tinter(this.sourced, place, blocks[at + 1]?.place ?? end).tint(tree, before[at]));
+      // It takes less than to make the nodes.
+      if (found[at] !== before[at]) made += sizeOf(tree) / 4;
+    }
+    return found;
+  }
+
+  /* Makes nodes of blocks those of others. Meanwhile the text keeps its height, and no tail is shown. */
+  async patch(before, after, first) {
+    const trees = (some) => some.flatMap(({ tinted }) => tinted);
+    const work = patch(this.parent, trees(before), trees(after), first);
+    const piece = () => {
+      for (;;) {
+        const { value, done } = work.next();
+        if (done || (made += value) >= PIECE) return done;
+      }
+    };
+    await answer();
+    this.patching = true;
+    if (this.tail?.textContent.length > LONG_TAIL) this.parent.style.minHeight = `${this.parent.offsetHeight}px`;
     this.tail?.remove();
     this.tail = null;
+    for (let done = false; !done && this.parent.view === this; await answer()) atEnd(() => (done = piece()));
+    this.parent.style.minHeight = "";
+    this.patching = false;
+    this.showTail();
+  }
+
+  async show(blocks, from, until) {
     if (from < this.from) {
       this.parent.replaceChildren();
-      [this.from, this.first, this.open] = [0, 0, []];
+      this.tail = null;
+      [this.from, this.first, this.open, this.closed] = [0, 0, [], []];
     }
     let [place, line] = [from, 0];
     const to = (next) => {
       for (; line < next; line += 1) place = this.sourced.text.indexOf("\n", place) + 1;
       return place;
     };
-    const places = [...blocks.map(([start]) => to(start)), until];
-    const found = blocks.map(([, tree], at) => new Tinter(this.sourced, places[at], places[at + 1]).tint(tree, this.open[at]));
-    const trees = (some) => some.flatMap(({ tinted }) => tinted);
-    patch(this.parent, trees(this.open), trees(found), this.first);
+    const places = blocks.map(([start]) => to(start));
+    const found = await this.tint(blocks.map(([, tree], at) => ({ tree, place: places[at] })), until, this.open);
     this.read = until;
+    await this.patch(this.open, found, this.first);
     // A line that may still grow can yet turn out to belong to the block before it.
     const lines = this.sourced.text.slice(from, until).split("\n").length;
     const begin = (blocks.at(-1)?.[0] === lines - 1 ? blocks.at(-2) : blocks.at(-1))?.[0] ?? 0;
@@ -247,12 +324,13 @@ class MarkdownView {
     this.open = found;
     this.complete(complete);
     this.from = this.open[0]?.place ?? from;
-    this.showTail();
   }
 
   /* Takes leave of the first open blocks. */
   complete(count) {
-    for (const { tinted, place } of this.open.splice(0, count)) {
+    const gone = this.open.splice(0, count);
+    this.closed.push(...gone);
+    for (const { tinted, place } of gone) {
       for (const end = this.first + tinted.length; this.first < end; this.first += 1) this.finished(this.parent.childNodes[this.first], place);
     }
   }
@@ -260,7 +338,7 @@ class MarkdownView {
   /* Shows what was not read yet behind the last letter. */
   showTail() {
     const { text } = this.sourced;
-    if (this.read === text.length) return;
+    if (this.patching || this.read === text.length) return;
     if (!this.tail) {
       let place = this.parent;
       for (let node = place; node && !SEALED.includes(node.nodeName); node = node.lastElementChild) if (HOLDING.includes(node.nodeName)) place = node;
@@ -269,10 +347,14 @@ class MarkdownView {
       this.shown = this.read;
       place.append(this.tail);
     }
-    for (const tree of this.sourced.between(this.shown, text.length)) this.tail.append(build(tree));
+    const isLong = text.length - this.shown > LONG_TAIL;
+    const trees = isLong ? [text.slice(this.shown)] : this.sourced.between(this.shown, text.length);
+    this.tail.append(...trees.map((tree) => build(tree)));
     this.shown = text.length;
   }
 }
 
+/* Characters of a tail that is shown without tints. */
+const LONG_TAIL = 4000;
 const SEALED = ["math", "TABLE"];
 const HOLDING = ["P", "LI", "H1", "H2", "H3", "H4", "H5", "H6", "CODE"];

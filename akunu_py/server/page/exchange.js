@@ -52,13 +52,10 @@ class Exchange {
 
   /* Shows the text with other tints. */
   showAnew() {
-    const { ended } = this.view;
     this.parts.thoughts.replaceChildren();
     this.drawnThoughts = 0;
-    this.showAnswer();
-    this.heardFrom = Math.max(this.heardFrom, this.answer.text.length);
     this.draw();
-    if (ended) this.view.end();
+    this.view.tintAnew();
   }
 
   get record() {
@@ -215,7 +212,7 @@ class Exchange {
     const speed = this.pace ? `${decimal.format(this.pace)} tokens/s` : counted(tokens, "token");
     const line = `${speed}${drafted ? ` · ${Math.round(100 * drafted)} % drafted` : ""}`;
     if (!this.ended) return tokens ? [element("span", { className: "figures", textContent: line })] : [];
-    const end = this.end ? [element("span", { textContent: this.end })] : [];
+    const end = this.end ? [element("p", { className: "end", textContent: this.end })] : [];
     if (!tokens) return [...end, ...replyActions(this)];
     const rest = element("div", { className: "rest", hidden: !this.unfolded }, ...this.details(parts));
     const fold = element("button", { type: "button", className: "figures", title: "Figures of this reply" }, line, icon("down"));

@@ -255,6 +255,12 @@ function exampleOf([name, words]) {
   return element("li", {}, button);
 }
 
+/* The worker keeps the page, where the browser allows one: on pages of this machine and encrypted ones. */
+function startWorker() {
+  const policy = window.trustedTypes?.createPolicy("worker", { createScriptURL: () => "/worker.js" });
+  navigator.serviceWorker?.register(policy?.createScriptURL("") ?? "/worker.js").catch(() => {});
+}
+
 /* The start. The page is there before the browser has found what it keeps. */
 
 async function begin() {
@@ -264,6 +270,7 @@ async function begin() {
   // The attribute autofocus would complain in the console where somebody was faster.
   if (document.activeElement === document.body) $("message").focus();
   restore();
+  startWorker();
   loadModels();
   try {
     store.keeps = (await store.setting("keeps")) ?? true;

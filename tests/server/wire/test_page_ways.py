@@ -4,7 +4,7 @@ import json
 
 import pytest
 from page_actions import ask, last_reply
-from scripted_server import ACCEPTED, USAGE, Pause, said
+from scripted_server import ACCEPTED, USAGE, Pause, running, said
 
 from akunu_py.server.events import Finished, Usage
 from akunu_py.values.reply_deltas import ContentDelta
@@ -206,7 +206,12 @@ def exported(*chats):
 
 def test_import_says_what_came_and_what_did_not(server, open_page):
     page = open_page(server)
-    files = {"a.json": exported("One", "Two"), "b.json": exported("Two"), "c.json": b"{", "d.md": b"x"}
+    files = {
+        "a.json": exported("One", "Two"),
+        "b.json": exported("Two"),
+        "c.json": b"{",
+        "d.md": b"x",
+    }
     given = [{"name": name, "mimeType": "", "buffer": text} for name, text in files.items()]
     page.set_input_files("#import-files", given)
     notice = page.locator("#notice-words")
@@ -266,7 +271,9 @@ def test_tabs_overwrite_nothing_of_each_other(server, backend, open_page):
     for one in (page, other):
         one.reload()
         expect(one).to_have_title("Mine · akunu")
-        kept = one.evaluate("[...turns.values()].map(({ question, content }) => question + content)")
+        kept = one.evaluate(
+            "[...turns.values()].map(({ question, content }) => question + content)"
+        )
         assert kept == ["OneHello world", "TwoHalf", "ThreeWhole"]
     # Each writes those settings that it changes.
     for one, name, value in ((page, "temperature", "0.5"), (other, "max_tokens", "77")):
@@ -297,3 +304,20 @@ def test_reply_that_another_tab_writes_is_not_continued(server, backend, open_pa
     last_reply(other).get_by_role("button", name="Continue").click()
     expect(last_reply(other).locator(".answer")).to_have_text("One and and")
     backend.replies[2].go_on()
+
+
+def test_chats_are_read_while_the_server_is_down(open_page):
+    with running() as server:
+        page = open_page(server)
+        ask(page, "A")
+        answered(page, 1)
+        page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+        address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+    expect(page.locator("#model-name")).to_contain_text("The server does not answer.")
+    page.reload()
+    expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
+    type_in(page, "B")
+    expect(page.get_by_role("alert").last).to_contain_text("Check that akunu serve is running")
