@@ -1,17 +1,16 @@
 """`akunu embed`: embeddings of texts, as JSON lines or an array."""
 
-import io
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from akunu_py.cli.command import Command, option
-from akunu_py.cli.count_progress import Count, count_progress
+from akunu_py.cli.count_progress import count_progress
 from akunu_py.cli.input_text import MOST_BYTES, GivenPath, check_text, decode_input
 from akunu_py.cli.loading_options import (
     LoadingOptions,
@@ -21,21 +20,14 @@ from akunu_py.cli.loading_options import (
 )
 from akunu_py.system.errors import AkunuError, ConfigError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-_TOGETHER = 1024
-"""Texts that are sorted by length at once; their embeddings are written together."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Text:
     """A text to embed; `place` is for messages."""
 
-    id: int | str
     text: str
     place: str
+    id: int | str | None = None
 
 
 @click.command(cls=Command)
@@ -51,9 +43,8 @@ class _Text:
     "text and an id. Left out, jsonl for files with that ending, else text.",
 )  # fmt: skip
 @option(
-    "-o", "--output", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Write to FILE instead of standard output: a NumPy array if it ends with .npy, else JSON "
-    "Lines.",
+    "-o", "--output", type=GivenPath(path_type=Path, dir_okay=False), metavar="FILE.npy",
+    help="Write the embeddings to FILE.npy as a NumPy array, instead of JSON lines.",
 )  # fmt: skip
 @option(
     "--prompt-name",
@@ -94,53 +85,42 @@ def embed(  # noqa: PLR0917 - click passes by name
     """  # noqa: D301 - \b keeps click from wrapping the examples
     if not (files or texts) and not sys.stdin.isatty():
         files = (Path("-"),)
-    given = list(_numbered(files, texts, form))
+    given = [_Text(check_text("--text", text), f"--text {text[:20]!r}") for text in texts]
+    given += [one for path in files for one in _read(path, form)]
     if not given:
         raise click.UsageError("there is no text; give FILES, --text, or pipe texts in")
     with load_engine(model, loading, replies=False) as engine, count_progress("texts") as count:
-        writer = _Writer(output)
-        for done in range(0, len(given), _TOGETHER):
-            some = given[done : done + _TOGETHER]
-            try:
-                vectors = engine.embed(
-                    [one.text for one in some],
-                    dimensions=dimensions, prompt_name=prompt_name, truncate=truncate,
-                    progress=_shifted(count, done, len(given)),
-                )  # fmt: skip
-            except AkunuError as error:
-                raise _placed(error, some) from None
-            writer.add(some, vectors)
-        writer.end()
+        try:
+            vectors = engine.embed(
+                [one.text for one in given],
+                dimensions=dimensions, prompt_name=prompt_name, truncate=truncate, progress=count,
+            )  # fmt: skip
+        except AkunuError as error:
+            raise _placed(error, given) from None
+    if output is not None:
+        import numpy as np  # not for --help
 
-
-def _shifted(count: Count, before: int, total: int) -> Count:
-    """Return a callback for a part of the texts, `before` which others were done."""
-    return lambda done, _: count(before + done, total)
+        with output.open("wb") as stream:
+            np.save(stream, vectors)
+        return
+    for number, (one, vector) in enumerate(zip(given, vectors.tolist(), strict=True)):
+        # Nine digits tell every float32 from the next.
+        numbers = [float(f"{value:.9g}") for value in vector]
+        line = {"id": number if one.id is None else one.id, "embedding": numbers}
+        click.echo(json.dumps(line, ensure_ascii=False))
 
 
 def _placed(error: AkunuError, texts: list[_Text]) -> AkunuError:
     """Return an error that names the place of a text in place of its number."""
-    number, _, rest = error.message.removeprefix("text ").partition(" ")
-    if not error.message.startswith("text ") or not number.isdecimal():
+    kind, number, *rest = error.message.split(" ", 2)
+    if kind != "text" or not number.isdecimal():
         return error
-    return ConfigError(f"{texts[int(number)].place} {rest.replace('(truncate)', '(--truncate)')}")
-
-
-def _numbered(files: tuple[Path, ...], texts: tuple[str, ...], form: str | None) -> Iterator[_Text]:
-    """Yield the texts of a command; those without an id are numbered."""
-    number = 0
-    for text in texts:
-        yield _Text(number, check_text("--text", text), f"--text {text[:20]!r}")
-        number += 1
-    for path in files:
-        for one in _read(path, form):
-            # A whole file is known by its name.
-            yield one if one.id != "" else _Text(number, one.text, one.place)
-            number += 1
+    said = rest[0].replace("(truncate)", "(--truncate)")
+    return ConfigError(f"{texts[int(number)].place} {said}")
 
 
 def _read(path: Path, form: str | None) -> Iterator[_Text]:
-    """Yield the texts of a file or of standard input; "" is the id of those without one."""
+    """Yield the texts of a file, or of standard input."""
     is_input = str(path) == "-"
     name = "standard input" if is_input else str(path)
     try:
@@ -152,66 +132,24 @@ def _read(path: Path, form: str | None) -> Iterator[_Text]:
         raise click.UsageError(f"{name} is empty; give FILES with text, or --text")
     form = form or ("jsonl" if path.suffix.casefold() == ".jsonl" else "text")
     if form == "text":
-        yield _Text("" if is_input else name, text, name)
+        yield _Text(text, name, None if is_input else name)
         return
-    for number, line in enumerate(text.splitlines() if form == "lines" else text.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            place = f"line {number} of {name}"
-            yield _Text("", line, place) if form == "lines" else _of_json(line, place)
+            one = _Text(line.removesuffix("\r"), f"line {number} of {name}")
+            yield one if form == "lines" else _of_json(one)
 
 
-def _of_json(line: str, place: str) -> _Text:
+def _of_json(line: _Text) -> _Text:
     try:
-        found: Any = json.loads(line)
+        found: Any = json.loads(line.text)
     except ValueError as error:
-        raise click.UsageError(f"{place} is not JSON: {error}") from None
-    if isinstance(found, str):
-        return _Text("", found, place)
-    id_, text = (found.get("id", ""), found.get("text")) if isinstance(found, dict) else ("", None)
-    if not isinstance(text, str) or not isinstance(id_, int | str):
+        raise click.UsageError(f"{line.place} is not JSON: {error}") from None
+    record = found if isinstance(found, dict) else {"text": found}
+    text, id_ = record.get("text"), record.get("id")
+    if not isinstance(text, str) or not isinstance(id_, int | str | None):
         raise click.UsageError(
-            f'{place} is not a text; give a text, or an object such as {{"id": 1, "text": "..."}}'
+            f'{line.place} is not a text; give a text, or an object such as {{"id": 1, "text": '
+            '"..."}'
         )
-    return _Text(id_, text, place)
-
-
-class _Writer:
-    """Writes embeddings to a file, or to standard output."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._arrays: list[NDArray[np.float32]] = []
-        self._lines = io.StringIO()
-
-    @property
-    def _is_array(self) -> bool:
-        return self._path is not None and self._path.suffix.casefold() == ".npy"
-
-    def add(self, texts: list[_Text], vectors: "NDArray[np.float32]") -> None:
-        if self._is_array:
-            self._arrays.append(vectors)
-            return
-        for one, vector in zip(texts, vectors.tolist(), strict=True):
-            # Nine digits tell every float32 from the next.
-            numbers = [float(f"{number:.9g}") for number in vector]
-            line = json.dumps({"id": one.id, "embedding": numbers}, ensure_ascii=False)
-            if self._path is None:
-                click.echo(line)
-            else:
-                self._lines.write(f"{line}\n")
-
-    def end(self) -> None:
-        """Write the file, whole."""
-        if self._path is None:
-            return
-        import numpy as np  # not for --help
-
-        from akunu_py.system.files import replace_file
-
-        data = io.BytesIO(self._lines.getvalue().encode())
-        if self._is_array:
-            np.save(data, np.concatenate(self._arrays))
-        try:
-            replace_file(self._path, data.getvalue(), private=False)
-        except OSError as error:
-            raise ConfigError(f"{self._path} cannot be written: {error.strerror}") from None
+    return replace(line, text=text, id=id_)

@@ -54,13 +54,9 @@ class TextChecks:
     vocabulary_size: int
 
     def check(
-        self,
-        texts: Sequence[Prompt],
-        *,
-        dimensions: int | None = None,
-        prompt_name: str | None = None,
-        truncate: bool = False,
-    ) -> CheckedTexts:
+        self, texts: Sequence[Prompt], dimensions: int | None, prompt_name: str | None,
+        *, truncate: bool,
+    ) -> CheckedTexts:  # fmt: skip
         """Return the tokens of texts; raises as `Engine.embed`, but not for `dimensions`."""
         prompts = self.pooling.prompts
         if prompt_name is not None and prompt_name not in prompts:
@@ -88,7 +84,9 @@ class TextChecks:
             ids.append(end)
         if not ids:
             raise ConfigError(f"{place} is empty; give some text, or leave it out")
-        if len(ids) > context and not truncate:
+        if len(ids) <= context:
+            return tuple(ids)
+        if not truncate:
             raise ContextOverflowError(
                 f"{place} has {len(ids):,} tokens and the context holds {context:,}; split the "
                 "text, or leave out what does not fit (truncate)",
@@ -97,7 +95,7 @@ class TextChecks:
             )
         # The last token pools the text if it is one that ends texts.
         ends = ids[-1] in self.tokenizer.control_tokens()
-        return tuple(ids if len(ids) <= context else ids[: context - ends] + ids[-1:] * ends)
+        return tuple(ids[: context - ends] + ids[-1:] * ends)
 
 
 def embedding_steps(call: CheckedTexts, session: Session) -> EmbeddingSteps:

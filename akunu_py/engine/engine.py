@@ -75,7 +75,6 @@ if TYPE_CHECKING:
     from akunu_py.engine.embedding import CheckedTexts
     from akunu_py.engine.tool_use import ToolUse
     from akunu_py.models.heads import Head
-    from akunu_py.models.pooling import Kind, Pooling
     from akunu_py.models.ranks.link import Link
     from akunu_py.tool_calls.given_reader import GivenReader
 
@@ -169,7 +168,9 @@ class Engine(metaclass=_PublicNames):
         # How embeddings are made; None for a model that makes none.
         self.pooling = loaded.description.pooling
         if options.pooling is not None:
-            self.pooling = _chosen_pooling(self.pooling, options.pooling)
+            from akunu_py.models.pooling import Pooling  # for embeddings alone
+
+            self.pooling = (self.pooling or Pooling("last"))._replace(kind=options.pooling)
         self.draft_model = None if draft_model is None else draft_model.description
         self.has_head = head is not None
         self.context: int = self._session.context
@@ -513,9 +514,7 @@ class Engine(metaclass=_PublicNames):
         if self.ranks is not None:
             raise ConfigError("embeddings are made on one machine; start this without mlx.launch")
         checks = TextChecks(self.tokenizer, self.pooling, self.context, self.vocabulary_size)
-        return checks.check(
-            texts, dimensions=dimensions, prompt_name=prompt_name, truncate=truncate
-        )
+        return checks.check(texts, dimensions, prompt_name, truncate=truncate)
 
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Return the token ids of a prompt for `generate`; raises as `generate` does."""
@@ -913,13 +912,6 @@ class Engine(metaclass=_PublicNames):
 
     def _ids_of(self, prompt: Prompt, *, parse_special: bool = False) -> list[int]:
         return ids_of(prompt, self.tokenizer, self.vocabulary_size, parse_special=parse_special)
-
-
-def _chosen_pooling(pooling: "Pooling | None", kind: "Kind") -> "Pooling":
-    """Return a model's pooling with the kind that the caller chose."""
-    from akunu_py.models.pooling import Pooling  # for embeddings alone
-
-    return Pooling(kind) if pooling is None else pooling._replace(kind=kind)
 
 
 def _call_reader(name: str | None) -> "GivenReader | None":

@@ -71,25 +71,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; raise ModelFormatError for another content."""
-    content = _read(path)
+    try:
+        content = json.loads(read_file(path).decode())
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(f"{path} is not JSON ({error}); download it again") from None
     if not isinstance(content, dict):
         raise ModelFormatError(f"{path} does not hold a JSON object; download it again")
     return content
-
-
-def read_list(path: Path) -> list[Any]:
-    """Return the list in a JSON file; raise ModelFormatError for another content."""
-    content = _read(path)
-    if not isinstance(content, list):
-        raise ModelFormatError(f"{path} does not hold a JSON list; download it again")
-    return content
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(read_file(path).decode())
-    except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"{path} is not JSON ({error}); download it again") from None
 
 
 def read_file(path: Path) -> bytes:

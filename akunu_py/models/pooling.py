@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from akunu_py.models.folder_settings import read_json, read_list
+from akunu_py.models.folder_settings import read_json
 from akunu_py.system.errors import ConfigError, ModelFormatError
 
 Kind = Literal["last", "mean"]
@@ -62,7 +62,8 @@ def pooling_of_gguf(metadata: Mapping[str, Any]) -> Pooling | None:
     return Pooling(kind, end, prompts)
 
 
-_MODULES, _PROMPTS = "modules.json", "config_sentence_transformers.json"
+_PROMPTS = "config_sentence_transformers.json"
+_FLAG = "pooling_mode_"
 _OF_FOLDER: Mapping[str, Kind] = {"lasttoken": "last", "mean": "mean", "mean_tokens": "mean"}
 
 
@@ -76,11 +77,14 @@ def pooling_of_folder(folder: Path) -> Pooling | None:
         return None
     config = read_json(path)
     mode = config.get("pooling_mode")
-    modes = [mode] if mode else _flags(config)
+    flags = [name for name in config if name.startswith(_FLAG) and config[name]]
+    modes = [mode] if mode else [name.removeprefix(_FLAG) for name in flags]
     if len(modes) != 1 or modes[0] not in _OF_FOLDER:
         raise ConfigError(_unknown(f"{path} says {' and '.join(map(str, modes)) or 'nothing'}"))
-    if os.path.lexists(folder / _MODULES):
-        _check_modules(folder / _MODULES)
+    # Folders of the modules, numbered; all embeddings are normalised.
+    for module in sorted(folder.glob("[0-9]_*")):
+        if module.name[2:] not in {"Transformer", "Pooling", "Normalize"}:
+            raise ConfigError(_unknown(f"{folder} has the module {module.name}"))
     given = read_json(folder / _PROMPTS) if os.path.lexists(folder / _PROMPTS) else {}
     prompts, default = given.get("prompts") or {}, given.get("default_prompt_name") or ""
     texts = isinstance(prompts, dict) and all(isinstance(text, str) for text in prompts.values())
@@ -92,21 +96,6 @@ def pooling_of_folder(folder: Path) -> Pooling | None:
     if any(prompts.values()) and config.get("include_prompt") is False:
         raise ConfigError(_unknown(f"{path} leaves prompts out of the pooling"))
     return Pooling(_OF_FOLDER[modes[0]], None, prompts, default)
-
-
-def _flags(config: Mapping[str, Any]) -> list[str]:
-    prefix = "pooling_mode_"
-    return [
-        name.removeprefix(prefix) for name in config if name.startswith(prefix) and config[name]
-    ]
-
-
-def _check_modules(path: Path) -> None:
-    """Refuse what follows the pooling; all embeddings are normalised."""
-    for module in read_list(path):
-        kind = str(module.get("type") if isinstance(module, dict) else module)
-        if kind.rpartition(".")[2] not in {"Transformer", "Pooling", "Normalize"}:
-            raise ConfigError(_unknown(f"{path} has the module {kind[:80]!r}"))
 
 
 def _unknown(what: str) -> str:

@@ -26,6 +26,7 @@ from akunu_py.server.reply_response import (
     ResponseOutcome,
     unless_client_leaves,
 )
+from akunu_py.system.errors import AkunuError
 from akunu_py.system.shown_text import one_line
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.recent_texts import RecentTexts
@@ -132,22 +133,18 @@ class Service:
         model, path, client = self.model(request.model), http.url.path, http.state.client
         if not model.embeds:
             raise not_for_embeddings(model.id)
-        started, status, usage = time.perf_counter(), 200, None
-
-        async def work() -> bytes:
-            nonlocal usage
-            made = await self.backend.embed(request, client)
+        started, status, usage = time.perf_counter(), 500, None
+        try:
+            work = self.backend.embed(request, client)
+            made = await unless_client_leaves(http.receive, work)
             usage = Usage(
                 prompt_tokens=made.num_tokens, completion_tokens=0, prefill_s=made.seconds
             )
-            return await asyncio.to_thread(write, made)
-
-        try:
-            body = await unless_client_leaves(http.receive, work())
+            body, status = await asyncio.to_thread(write, made), 200
         except ClientDisconnect:
             status = 499
             raise
-        except Exception as error:
+        except AkunuError as error:
             status = problem_of(error).status
             raise
         finally:

@@ -9,7 +9,6 @@ from akunu_runs import AKUNU, run
 from tiny_architectures.embeddings import build_embedder
 
 from akunu_py import Engine
-from akunu_py.cli import embed as command
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +35,7 @@ def close(lines, ids, vectors):
     np.testing.assert_allclose([line["embedding"] for line in lines], vectors, atol=1e-6)
 
 
-def test_texts_files_and_json_lines(model, vectors, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "_TOGETHER", 1)
+def test_texts_files_and_json_lines(model, vectors, tmp_path):
     note, lines = tmp_path / "note.md", tmp_path / "lines.JSONL"
     note.write_text("3\n")
     lines.write_text('"a cat"\n\n{"id": "d", "text": "a dog"}\n')
@@ -50,9 +48,6 @@ def test_texts_files_and_json_lines(model, vectors, tmp_path, monkeypatch):
     np.testing.assert_allclose(
         np.load(array), cut / np.linalg.norm(cut, axis=1)[:, None], atol=1e-6
     )
-    written = tmp_path / "out.jsonl"
-    run("embed", model, note, "--output", written, code=0)
-    close([json.loads(written.read_text())], [str(note)], vectors[2:])
 
 
 @pytest.mark.slow

@@ -192,17 +192,20 @@ def test_other_kinds_of_pooling_are_refused(tmp_path, kind, words):
     ("1_Pooling/config.json", {"include_prompt": False}, "leaves prompts out"),
     ("config_sentence_transformers.json", {"prompts": {"query": 3}}, "prompts that are no texts"),
     ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "names none of them"),
-    ("modules.json", [{"type": "sentence_transformers.models.Dense"}], "the module '.*Dense'"),
-    ("modules.json", {}, "does not hold a JSON list"),
     ("config.json", {"model_type": "bert"}, "bert is an encoder.*qwen3-embedding"),
     ("config.json", {"model_type": "nomic_bert"}, "nomic_bert is an encoder"),
 ])  # fmt: skip
 def test_files_of_folders_that_say_something_else(tmp_path, name, change, words):
     folder = write_embedder(tmp_path / "model")
-    if isinstance(change, dict) and name != "modules.json":
-        change = json.loads((folder / name).read_text()) | change
-    (folder / name).write_text(json.dumps(change))
+    (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | change))
     with pytest.raises(AkunuError, match=words):
+        Engine.load(folder)
+
+
+def test_a_folder_with_a_further_layer_is_refused(tmp_path):
+    folder = write_embedder(tmp_path / "model")
+    (folder / "2_Dense").mkdir()
+    with pytest.raises(ConfigError, match="has the module 2_Dense; akunu makes embeddings of the"):
         Engine.load(folder)
 
 
