@@ -277,6 +277,7 @@ def is_toy(path: Path) -> bool:
 
 _APACHE, _MIT = "Apache-2.0", "MIT"
 _GEMMA, _LLAMA = "Gemma terms of use", "Llama community licence"
+_UNSEEN = "licence: see its page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +334,18 @@ _ROWS = (
     ("gemma3:1b", "unsloth/gemma-3-1b-it-GGUF", "Q4_K_M", 806_058_272, _GEMMA),
     ("gemma3:4b", "unsloth/gemma-3-4b-it-GGUF", "Q4_K_M", 2_489_894_016, _GEMMA),
     ("gemma3:12b", "unsloth/gemma-3-12b-it-GGUF", "Q4_K_M", 7_300_778_336, _GEMMA),
+    ("gemma4:e2b", "unsloth/gemma-4-E2B-it-GGUF", "Q4_K_M", None, _APACHE),
+    ("gemma4:e4b", "unsloth/gemma-4-E4B-it-GGUF", "Q4_K_M", None, _APACHE),
     ("gpt-oss:20b", "ggml-org/gpt-oss-20b-GGUF", "MXFP4", 12_109_566_560, _APACHE),
+    ("laguna-xs:33b", "poolside/Laguna-XS-2.1-GGUF", "Q4_K_M", 20_274_300_032, _UNSEEN),
     ("llama3.1:8b", "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF", "Q4_K_M", 4_920_739_232, _LLAMA),
     ("llama3.2:1b", "bartowski/Llama-3.2-1B-Instruct-GGUF", "Q4_K_M", 807_694_464, _LLAMA),
     ("llama3.2:3b", "bartowski/Llama-3.2-3B-Instruct-GGUF", "Q4_K_M", None, _LLAMA),
+    ("mellum2:12b", "JetBrains/Mellum2-12B-A2.5B-Instruct-GGUF-Q4_K_M", "Q4_K_M", None, _UNSEEN),
     ("mistral:7b", "bartowski/Mistral-7B-Instruct-v0.3-GGUF", "Q4_K_M", None, _APACHE),
+    ("mistral-small4:119b", "unsloth/Mistral-Small-4-119B-2603-GGUF", "UD-Q4_K_M", None, _UNSEEN),
+    ("muse-glimmer:30b", "unsloth/Muse-Glimmer-30B-GGUF", "UD-Q4_K_XL", None, _APACHE),
+    ("nanbeige4.2:3b", "bartowski/Nanbeige_Nanbeige4.2-3B-GGUF", "Q4_K_M", None, _UNSEEN),
     ("phi4-mini", "unsloth/Phi-4-mini-instruct-GGUF", "Q4_K_M", 2_491_874_272, _MIT),
     ("qwen2.5-coder:7b", "bartowski/Qwen2.5-Coder-7B-Instruct-GGUF", "Q4_K_M", None, _APACHE),
     ("qwen3:0.6b", "unsloth/Qwen3-0.6B-GGUF", "Q4_K_M", 396_705_472, _APACHE),
@@ -348,18 +356,25 @@ _ROWS = (
     (
         "qwen3:30b", "unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF", "Q4_K_M", 18_556_686_752, _APACHE,
     ),
+    ("qwen3.5:4b", "unsloth/Qwen3.5-4B-GGUF", "Q4_K_M", None, _APACHE),
+    ("qwen3.5:9b", "unsloth/Qwen3.5-9B-GGUF", "Q4_K_M", None, _APACHE),
+    ("qwen3.8:27b", "ggml-org/Qwen3.8-27B-GGUF", "Q4_K_M", 18_973_870_432, _UNSEEN),
     ("qwen3-embedding:0.6b", "Qwen/Qwen3-Embedding-0.6B-GGUF", "Q8_0", None, _APACHE),
     ("qwen3-embedding:4b", "Qwen/Qwen3-Embedding-4B-GGUF", "Q4_K_M", None, _APACHE),
     ("qwen3-embedding:8b", "Qwen/Qwen3-Embedding-8B-GGUF", "Q4_K_M", None, _APACHE),
     ("smollm3:3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312, _APACHE),
 )  # fmt: skip
 
-_UNSEEN = "licence: see its page"
 _HEADS = {
+    "gemma4:e2b": KnownHead("google/gemma-4-E2B-it-assistant", None, _UNSEEN),
+    "gemma4:e4b": KnownHead("google/gemma-4-E4B-it-assistant", None, _UNSEEN),
     "gpt-oss:20b": KnownHead("RedHatAI/gpt-oss-20b-speculator.eagle3", None, _UNSEEN),
     "qwen3:4b": KnownHead("RedHatAI/Qwen3-4B-speculator.dflash2", None, _APACHE),
     "qwen3:8b": KnownHead("deepseek-ai/dspark_qwen3_8b_block7", None, "no licence named"),
     "qwen3:14b": KnownHead("deepseek-ai/dspark_qwen3_14b_block7", None, "no licence named"),
+    "qwen3.5:4b": KnownHead("z-lab/Qwen3.5-4B-DFlash", None, _UNSEEN),
+    "qwen3.5:9b": KnownHead("z-lab/Qwen3.5-9B-DFlash", None, _UNSEEN),
+    "qwen3.8:27b": KnownHead("z-lab/Qwen3.8-27B-DFlash2", None, _APACHE),
     "qwen3:30b": KnownHead("RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3", None, _UNSEEN),
 }
 """Short name of a model -> a head for it, of a kind that akunu reads."""

@@ -301,9 +301,10 @@ def test_search_finds_short_names_and_models_of_the_hub(hub, hub_cache):
     ]).encode()  # fmt: skip
     lines = run("search", "qwen3", "4B").stdout.splitlines()
     assert lines == [
-        "qwen3:4b   2.5 GB  Apache-2.0", "  hf:Qwen/Qwen3-4B-GGUF:Q4_K_M",
-        "qwen3:14b  9.0 GB  Apache-2.0", "  hf:Qwen/Qwen3-14B-GGUF:Q4_K_M",
-        "qwen3-embedding:4b         Apache-2.0", "  hf:Qwen/Qwen3-Embedding-4B-GGUF:Q4_K_M",
+        "qwen3:4b            2.5 GB  Apache-2.0", "  hf:Qwen/Qwen3-4B-GGUF:Q4_K_M",
+        "qwen3:14b           9.0 GB  Apache-2.0", "  hf:Qwen/Qwen3-14B-GGUF:Q4_K_M",
+        "qwen3.5:4b                  Apache-2.0", "  hf:unsloth/Qwen3.5-4B-GGUF:Q4_K_M",
+        "qwen3-embedding:4b          Apache-2.0", "  hf:Qwen/Qwen3-Embedding-4B-GGUF:Q4_K_M",
         "on the Hugging Face hub (akunu models show NAME lists its files):",
         "  hf:o/Qwen3-x-GGUF  1,234 downloads",
     ]  # fmt: skip
@@ -329,7 +330,7 @@ def test_search_without_a_network_says_so_and_has_the_short_names(hub_cache, mon
         else "the hub cannot be asked: Name or service not known; check the network"
     )
     found = run("search", "gemma")
-    assert found.stdout.count("hf:unsloth/gemma") == 3
+    assert found.stdout.count("hf:unsloth/gemma") == 5
     assert f"Warning: {why}" in found.stderr
     assert f"Error: {why}" in run("search", "none", code=2 if offline else 1).stderr
 
