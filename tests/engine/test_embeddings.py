@@ -68,13 +68,13 @@ def test_a_converted_folder_makes_the_same_embeddings(tmp_path, engine):
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 def test_texts_have_the_same_embeddings_alone_and_in_company(tmp_path, monkeypatch, name, pooling):
     """Windows wrap and states run on, in passes of the texts of a batch and of parts of a text."""
-    monkeypatch.setattr("akunu_py.models.embedding.prompt_rows", lambda _: 16)
     path = build(name).write(tmp_path / "model.gguf")
     random = np.random.default_rng(2)
     texts = [random.integers(0, 300, size).tolist() for size in (1, 40, 3, 41, 1, 39, 7)]
     with Engine.load(path, weights="dense", pooling=pooling) as engine:
-        together = engine.embed(texts)
         alone = np.concatenate([engine.embed([text]) for text in texts])
+        monkeypatch.setattr("akunu_py.models.embedding.prompt_rows", lambda _: 16)
+        together = engine.embed(texts)
         np.testing.assert_allclose(together, alone, atol=2e-5)
         logits = engine.logits(texts[1])  # and the model still makes replies
         assert np.isfinite(logits).all()
