@@ -121,16 +121,16 @@ def test_models_of_embeddings_and_of_replies_side_by_side(tiny_gguf, tmp_path):
         with running(EngineBackend(worker)) as server:
             ask = {"model": "embedder", "input": list(TEXTS)}
             # Known before it is loaded.
-            for _ in range(2):
+            for loaded in (False, True):
                 refused = server.post("/v1/completions", {"model": "embedder", "prompt": "a"})
                 assert "was made for embeddings" in refused.text
                 refused = server.post("/v1/embeddings", ask | {"model": "chat"})
                 assert "was not made for embeddings" in refused.text
+                assert [model.loaded for model in EngineBackend(worker).models()] == [True, loaded]
                 body = server.post("/v1/embeddings", ask).json()
                 found = [one["embedding"] for one in body["data"]]
                 np.testing.assert_allclose(found, expected, atol=1e-6)
             reply = server.post("/v1/completions", {"prompt": "a cat", "max_tokens": 3}).json()
             assert reply["usage"]["completion_tokens"] > 0
-            assert [model.loaded for model in EngineBackend(worker).models()] == [True, True]
     finally:
         worker.close()
