@@ -112,6 +112,8 @@ def test_models_of_embeddings_and_of_replies_side_by_side(tiny_gguf, tmp_path):
         ModelFile(name, [PlannedModel(path, LoadOptions())], EngineOptions(), checked=False)
         for name, path in (("chat", tiny_gguf), ("embedder", embedder))
     ]
+    makes = [(one.replies, one.embeds) for one in (source.describe() for source in sources)]
+    assert makes == [(True, False), (False, True)]
     with Engine.load(embedder) as alone:
         expected = alone.embed(TEXTS)
     first = Engine.load(tiny_gguf)
