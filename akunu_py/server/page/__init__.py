@@ -2,9 +2,10 @@
 
 `POST /render` reads Markdown for it.
 
-Its style and scripts are files of this folder, written into it as they are. The policy that comes
-with it allows these texts by their hashes and requests to this server, and nothing else: text of a
-model that were to become markup could neither run nor load anything.
+Its style and scripts are files of this folder, written into it without their lines of comment and
+their indentation, a seventh of the page. The policy that comes with it allows these texts by their
+hashes and requests to this server, and nothing else: text of a model that were to become markup
+could neither run nor load anything.
 """
 
 import base64
@@ -17,6 +18,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 _PART = re.compile(r"<(style|script)>@([\w.]+)</\1>")
+_ASIDE = re.compile(r"^ *(?:/\*(?:(?!\*/).)*\*/\n|//[^\n]*\n)?", re.MULTILINE | re.DOTALL)
 
 
 async def page(http: HttpRequest) -> Response:
@@ -40,7 +42,7 @@ def _page() -> tuple[str, str]:
     hashes: dict[str, list[str]] = {"style": [], "script": []}
 
     def part(match: re.Match[str]) -> str:
-        kind, text = match[1], _read(match[2])
+        kind, text = match[1], _ASIDE.sub("", _read(match[2]))
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         hashes[kind].append(f"'sha256-{digest}'")
         return f"<{kind}>{text}</{kind}>"
