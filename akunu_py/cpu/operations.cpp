@@ -322,7 +322,7 @@ namespace fast {
 array rms_norm(const array& x, const Maybe& weight, float epsilon, Where where) {
   const auto stream = to_stream(where);
   if (!on_cpu(stream) || !weight || !plain(x, *weight) || weight->ndim() != 1 || x.ndim() < 1 ||
-      weight->shape(0) != x.shape(-1))
+      weight->shape(0) != x.shape(-1) || x.shape(-1) % LANES != 0)
     return own<rms_norm>(x, weight, epsilon, where);
   const OfRow of{1, [epsilon](auto x, auto weight, int size, auto y) {
                    arithmetic->rms_norm(x, weight, epsilon, size, y);

@@ -58,15 +58,7 @@ void tile(const Packed& w, int first, const float* x, float* y, size_t stride) {
         }
     }
     float* to = y;
-    for (int m = 0; m < ROWS; m++, to += stride) {
-      Floats each[COUNT];
-      for (int n = 0; n < COUNT; n++) each[n] = eight_lanes(sums[m][n]);
-      if constexpr (COUNT == 4) {
-        store(to, load<Quad>(to) + akunu::sums(each[0], each[1], each[2], each[3]));
-      } else {
-        for (int n = 0; n < COUNT; n++) to[n] += sum(each[n]);
-      }
-    }
+    for (int m = 0; m < ROWS; m++, to += stride) add_sums(sums[m], to);
   }
 }
 
@@ -153,8 +145,6 @@ void block_product(const Packed& w, int begin, int end, const float* x, int num_
 template <class Form>
 void float_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   static thread_local std::vector<Dense::Vector> space;
-  for (int m = 0; m < num_rows; m++)
-    std::fill(y + size_t(m) * w.rows + begin, y + size_t(m) * w.rows + end, 0.0f);
   if (num_rows <= MOST_DIRECT) {
     const size_t size = size_t(num_rows) * w.columns;
     float* ordered = numbers_in(space, size);
@@ -175,20 +165,14 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
 // Calls work with the form of packed weights as a constant.
 template <class Work>
 void with_form(const Packed& w, Work work) {
-  switch (w.form()) {
-    case E2M1: return work(std::integral_constant<int, E2M1>());
-    case 1: return work(std::integral_constant<int, 1>());
-    case 2: return work(std::integral_constant<int, 2>());
-    case 3: return work(std::integral_constant<int, 3>());
-    case 4: return work(std::integral_constant<int, 4>());
-    case 5: return work(std::integral_constant<int, 5>());
-    case 6: return work(std::integral_constant<int, 6>());
-    case 8: return work(std::integral_constant<int, 8>());
-  }
+  [&]<int... BITS>(std::integer_sequence<int, BITS...>) {
+    ((w.form() == BITS ? work(std::integral_constant<int, BITS>()) : void()), ...);
+  }(std::integer_sequence<int, E2M1, 1, 2, 3, 4, 5, 6, 8>());
 }
 
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.
 inline void product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
+  for (int m = 0; m < num_rows; m++) std::fill_n(y + size_t(m) * w.rows + begin, end - begin, 0.0f);
   if (w.form() == 32) return float_product<Dense>(w, begin, end, x, num_rows, y);
   with_form(w, [&](auto bits) { product_of<bits>(w, begin, end, x, num_rows, y); });
 }

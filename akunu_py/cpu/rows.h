@@ -9,15 +9,12 @@
 
 namespace akunu {
 
+// The size is a multiple of LANES.
 inline void rms_norm(const float* x, const float* weight, float epsilon, int size, float* y) {
   Floats squares = {};
-  int k = 0;
-  for (; k + LANES <= size; k += LANES) squares = multiply_add(load(x + k), load(x + k), squares);
-  float total = sum(squares);
-  for (int rest = k; rest < size; rest++) total += x[rest] * x[rest];
-  const float factor = 1 / std::sqrt(total / size + epsilon);
-  for (k = 0; k + LANES <= size; k += LANES) store(y + k, load(x + k) * factor * load(weight + k));
-  for (; k < size; k++) y[k] = x[k] * factor * weight[k];
+  for (int k = 0; k < size; k += LANES) squares = multiply_add(load(x + k), load(x + k), squares);
+  const float factor = 1 / std::sqrt(sum(squares) / size + epsilon);
+  for (int k = 0; k < size; k += LANES) store(y + k, load(x + k) * factor * load(weight + k));
 }
 
 inline void sigmoid(const float* x, size_t size, float* y) {

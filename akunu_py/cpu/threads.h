@@ -9,10 +9,6 @@
 #include <mutex>
 #include <thread>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace akunu {
 
 // Each thread takes the next part that nobody has taken. So a thread whose core another program
@@ -56,7 +52,7 @@ class Threads {
 
   static void pause() {
 #if defined(__x86_64__)
-    _mm_pause();
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
     asm volatile("yield");
 #endif

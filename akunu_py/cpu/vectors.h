@@ -78,13 +78,7 @@ inline Floats repeat(float value) {
   return Floats{value, value, value, value, value, value, value, value};
 }
 
-inline float sum(Floats v) {
-  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
-  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
-  return v[0] + v[1];
-}
-
-// The sums of four vectors, each in the order of `sum`.
+// The sums of four vectors, each as if it were alone.
 inline Quad sums(Floats a, Floats b, Floats c, Floats d) {
   const Floats ab = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
                     __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
@@ -95,6 +89,8 @@ inline Quad sums(Floats a, Floats b, Floats c, Floats d) {
   return __builtin_shufflevector(acbd, acbd, 0, 4, 2, 6) +
          __builtin_shufflevector(acbd, acbd, 1, 5, 3, 7);
 }
+
+inline float sum(Floats v) { return sums(v, v, v, v)[0]; }
 
 inline Floats eight_lanes(Floats v) { return v; }
 

@@ -156,6 +156,17 @@ using FormOf = Codes<BITS>;
 
 #endif
 
+// Adds the sum of each vector to a number; where four are together, four at a time.
+template <class Vector, int COUNT>
+void add_sums(const Vector (&vectors)[COUNT], float* to) {
+  if constexpr (COUNT == 4) {
+    store(to, load<Quad>(to) + sums(eight_lanes(vectors[0]), eight_lanes(vectors[1]),
+                                    eight_lanes(vectors[2]), eight_lanes(vectors[3])));
+  } else {
+    for (int n = 0; n < COUNT; n++) to[n] += sum(eight_lanes(vectors[n]));
+  }
+}
+
 // Weights that are not packed: float32, in groups that have nothing in common.
 struct Dense {
   using Vector = FormOf<8>::Vector;

@@ -112,7 +112,7 @@ float to_wholes(const float* x, int16_t* to, int& total) {
   return largest / INT16_MAX;
 }
 
-// y[0:ROWS, 0:COUNT] = rows of x from `row` on times the weights from `first` on.
+// y[0:ROWS, 0:COUNT] += rows of x from `row` on times the weights from `first` on.
 template <int BITS, int ROWS, int COUNT>
 void whole_tile(const Packed& w, int first, const Wholes& x, int row, float* y) {
   constexpr int CHUNK_BLOCKS = 64;
@@ -166,13 +166,7 @@ void whole_tile(const Packed& w, int first, const Wholes& x, int row, float* y) 
       }
     }
   }
-  for (int m = 0; m < ROWS; m++, y += w.rows) {
-    if constexpr (COUNT == 4) {
-      store(y, akunu::sums(sums[m][0], sums[m][1], sums[m][2], sums[m][3]));
-    } else {
-      for (int n = 0; n < COUNT; n++) y[n] = sum(sums[m][n]);
-    }
-  }
+  for (int m = 0; m < ROWS; m++, y += w.rows) add_sums(sums[m], y);
 }
 
 // Four rows of weights and up to four of x, with as many sums at once as the registers hold.

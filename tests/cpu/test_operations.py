@@ -279,10 +279,11 @@ def test_products_with_chosen_experts(way, seed, tokens, chosen, experts):
 @given(seed=SEEDS, size=st.integers(1, 70), rows=SIZES)
 def test_norms_and_sigmoids(seed, size, rows):
     rng = np.random.default_rng(seed)
-    x, weight = numbers(rng, size, rows).T, numbers(rng, size)
-    squares = (exact(x) ** 2).mean(axis=-1, keepdims=True)
-    found = taken(lambda: mx.fast.rms_norm(x, weight, 1e-5))
-    check(found, exact(x) / np.sqrt(squares + 1e-5) * exact(weight))
+    wide, weight = numbers(rng, 8 * size, rows).T, numbers(rng, 8 * size)
+    squares = (exact(wide) ** 2).mean(axis=-1, keepdims=True)
+    found = taken(lambda: mx.fast.rms_norm(wide, weight, 1e-5))
+    check(found, exact(wide) / np.sqrt(squares + 1e-5) * exact(weight))
+    x = numbers(rng, size, rows).T
     check(taken(lambda: mx.sigmoid(x)), 1 / (1 + np.exp(-exact(x))))
 
 
@@ -512,6 +513,7 @@ UNKNOWN = {
     "all rows": lambda x: mx.logsumexp(x),
     "columns": lambda x: mx.logsumexp(x, axis=0),
     "no weight": lambda x: mx.fast.rms_norm(x, None, 1e-5),
+    "a norm of an odd number of columns": lambda x: mx.fast.rms_norm(x[:, :9], mx.ones(9), 1e-5),
     "more matrices than rows have": lambda x: mx.quantized_matmul(
         x[None], *mx.quantize(mx.ones((2, 8, 64)), group_size=32), group_size=32
     ),
