@@ -243,6 +243,8 @@ class MarkdownView {
     const until = this.sourced.text.length;
     this.busy = true;
     const { blocks, seconds } = await render(this.sourced.text.slice(from, until));
+    // To take a long answer is a piece of work, too.
+    made += (until - from) / 100;
     // What a server cannot read stays as it is written.
     this.next = blocks ? performance.now() + Math.max(LEAST_MS, (1000 * seconds) / RENDERING_SHARE) : Infinity;
     if (blocks && this.parent.view === this) await this.show(blocks, from, until);

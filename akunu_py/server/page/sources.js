@@ -59,8 +59,9 @@ function sharesOf(texts) {
 
 function sourceWords(shares) {
   const entries = shares.map(([source, share]) => {
-    const name = source === null ? "the model itself" : build(tintedTree(nameOf(source), source));
-    return element("span", {}, name, ` ${Math.round(100 * share)} %`);
+    const name = source === null ? "the model itself" : nameOf(source);
+    const words = source !== null && showsSources() ? build(tintedTree(name, source)) : name;
+    return element("span", {}, words, ` ${Math.round(100 * share)} %`);
   });
   return ["Text from ", ...entries.flatMap((entry, at) => (at ? [", ", entry] : [entry]))];
 }

@@ -455,6 +455,51 @@ def test_reading_of_a_long_reply_makes_what_is_new(server, open_page, shape):
     assert made < 1000
 
 
+BURSTS = """async (pieces) => {
+    const made = document.createElement.bind(document);
+    const channel = new MessageChannel();
+    let burst = 0, most = 0, all = 0;
+    channel.port1.onmessage = () => (burst = 0);
+    document.createElement = (name) => {
+        // The message is a task of its own.
+        if (!burst) channel.port2.postMessage("");
+        [burst, all] = [burst + 1, all + 1];
+        most = Math.max(most, burst);
+        return made(name);
+    };
+    const text = new SourcedText();
+    for (const [piece, source] of pieces) text.add(piece, source);
+    const node = document.body.appendChild(made("div"));
+    const view = new MarkdownView(node, text);
+    const shown = [];
+    for (const drafts of [true, false, true]) {
+        document.body.classList.toggle("drafts", drafts);
+        if (view.ended) view.tintAnew();
+        else view.end();
+        while (view.busy) await new Promise((done) => setTimeout(done));
+        shown.push([node.querySelectorAll("[data-tint]").length, node.textContent, node.innerHTML]);
+    }
+    delete document.createElement;
+    return [most, all, shown];
+}"""
+
+
+@pytest.mark.parametrize("shape", ["prose", "code", "one paragraph", "table"])
+def test_long_text_and_its_tints_are_made_in_pieces(server, open_page, shape):
+    """Between two pieces the page answers its user: a task makes a thousand elements at most."""
+    draw = random.Random(3)
+    begin, words = SHAPES[shape]
+    texts = [begin, *(draw.choice(words) for _ in range(10_000))]
+    pieces = [[text, draw.choice([None, None, "prompt"])] for text in texts]
+    most, made, shown = open_page(server).evaluate(BURSTS, [*pieces, ["\n", None]])
+    assert most < 1000
+    assert made > 4000
+    tinted, plain, again = shown
+    assert tinted == again
+    assert tinted[0] > 1000
+    assert plain[:2] == [0, tinted[1]]
+
+
 def test_hostile_shapes_make_few_nodes(server, open_page):
     page = open_page(server)
     bars = "|" * 20_000
