@@ -2,10 +2,9 @@
 
 `POST /render` reads Markdown for it.
 
-Its style and scripts are files of this folder, written into it without their lines of comment and
-their indentation, a seventh of the page. The policy that comes with it allows these texts by their
-hashes and requests to this server, and nothing else: text of a model that were to become markup
-could neither run nor load anything.
+Its style and scripts are files of this folder, sent without comments and indentation.
+The policy that comes with it allows these texts by their hashes and requests to this server, and
+nothing else: text of a model that were to become markup could neither run nor load anything.
 """
 
 import base64
