@@ -3,8 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <utility>
 #include <vector>
 
 #include "attention.h"
@@ -28,7 +26,7 @@ constexpr int MOST_SUMS = REGISTERS == 32 ? 24 : 12;
 // y[0:ROWS, 0:COUNT] += x times the weights from `first` on, which are unpacked on the way. Rows of
 // y are `stride` numbers apart.
 template <class Form, int ROWS, int COUNT>
-void tile(const Packed& w, int first, const float* x, float* y, size_t stride) {
+[[gnu::noinline]] void tile(const Packed& w, int first, const float* x, float* y, size_t stride) {
   using Vector = typename Form::Vector;
   const size_t columns = w.columns, row_bytes = w.row_bytes();
   const int groups = w.groups, chunk = w.chunk_groups, group = w.group;
@@ -62,35 +60,15 @@ void tile(const Packed& w, int first, const float* x, float* y, size_t stride) {
   }
 }
 
-template <class Form, int ROWS>
-void tiles(const Packed& w, int first, const float* x, float* y, size_t stride) {
-  constexpr int COUNT = ROWS * TILE_COUNT <= MOST_SUMS ? TILE_COUNT : TILE_COUNT / 2;
-  for (int n = 0; n < TILE_COUNT; n += COUNT)
-    tile<Form, ROWS, COUNT>(w, first + n, x, y + n, stride);
-}
-
-// The functions for 1, 2, ... rows of x.
-template <class Form, int... LESS>
-constexpr auto tiles_by_rows(std::integer_sequence<int, LESS...>) {
-  return std::array{tiles<Form, LESS + 1>...};
-}
-
 // Adds products of x, whose numbers are in the order of the form, to y, whose rows are `stride`
 // numbers apart.
 template <class Form>
 void add_products(const Packed& w, int begin, int end, const float* x, int num_rows, float* y,
                   size_t stride) {
-  constexpr int MOST = TILE_ROWS<Form>;
-  constexpr auto by_rows = tiles_by_rows<Form>(std::make_integer_sequence<int, MOST>());
-  const auto x_at = [&](int m) { return x + size_t(m) * w.columns; };
-  const auto y_at = [&](int m, int n) { return y + m * stride + n; };
-  // The first rows of x bring weights into the caches, where the others find them.
-  int n = begin;
-  for (; n + TILE_COUNT <= end; n += TILE_COUNT)
-    for (int m = 0; m < num_rows; m += MOST)
-      by_rows[std::min(num_rows - m, MOST) - 1](w, n, x_at(m), y_at(m, n), stride);
-  for (; n < end; n++)
-    for (int m = 0; m < num_rows; m++) tile<Form, 1, 1>(w, n, x_at(m), y_at(m, n), stride);
+  in_tiles<TILE_ROWS<Form>, MOST_SUMS>(
+      begin, end, num_rows, [&]<int ROWS, int COUNT>(int m, int n) {
+        tile<Form, ROWS, COUNT>(w, n, x + size_t(m) * w.columns, y + m * stride + n, stride);
+      });
 }
 
 // Copies numbers of x in the order of the weights, to where a cache line begins.
@@ -164,10 +142,8 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
 
 // Calls work with the form of packed weights as a constant.
 template <class Work>
-void with_form(const Packed& w, Work work) {
-  [&]<int... BITS>(std::integer_sequence<int, BITS...>) {
-    ((w.form() == BITS ? work(std::integral_constant<int, BITS>()) : void()), ...);
-  }(std::integer_sequence<int, E2M1, 1, 2, 3, 4, 5, 6, 8>());
+void with_form(const Packed& w, const Work& work) {
+  with_constant<E2M1, 1, 2, 3, 4, 5, 6, 8>(w.form(), work);
 }
 
 // y[:, begin:end] of y = x times the transposed weights; x has `num_rows` rows without gaps.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "arithmetic.h"
 #include "vectors.h"
@@ -155,6 +156,30 @@ template <int BITS>
 using FormOf = Codes<BITS>;
 
 #endif
+
+// Calls work with a number as a constant, which is one of VALUES.
+template <int... VALUES, class Work>
+void with_constant(int value, const Work& work) {
+  ((value == VALUES ? work(std::integral_constant<int, VALUES>()) : void()), ...);
+}
+
+// Calls add<ROWS, COUNT>(m, n) for tiles of all rows of x and of weights: of up to MOST rows of x,
+// and of TILE_COUNT rows of weights or of half as many, where the registers hold no more than SUMS.
+template <int MOST, int SUMS, class Add>
+void in_tiles(int begin, int end, int num_rows, const Add& add) {
+  // The first rows of x bring weights into the caches, where the others find them.
+  int n = begin;
+  for (; n + TILE_COUNT <= end; n += TILE_COUNT)
+    for (int m = 0; m < num_rows; m += MOST)
+      with_constant<1, 2, 3, 4, 5, 6>(std::min(num_rows - m, MOST), [&](auto rows) {
+        constexpr int COUNT = rows * TILE_COUNT <= SUMS ? TILE_COUNT : TILE_COUNT / 2;
+        if constexpr (rows <= MOST)
+          for (int i = 0; i < TILE_COUNT; i += COUNT)
+            add.template operator()<rows, COUNT>(m, n + i);
+      });
+  for (; n < end; n++)
+    for (int m = 0; m < num_rows; m++) add.template operator()<1, 1>(m, n);
+}
 
 // Adds the sum of each vector to a number; where four are together, four at a time.
 template <class Vector, int COUNT>

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <vector>
@@ -114,7 +113,7 @@ float to_wholes(const float* x, int16_t* to, int& total) {
 
 // y[0:ROWS, 0:COUNT] += rows of x from `row` on times the weights from `first` on.
 template <int BITS, int ROWS, int COUNT>
-void whole_tile(const Packed& w, int first, const Wholes& x, int row, float* y) {
+[[gnu::noinline]] void whole_tile(const Packed& w, int first, const Wholes& x, int row, float* y) {
   constexpr int CHUNK_BLOCKS = 64;
   constexpr int BLOCK_BYTES = BLOCK_COLUMNS * BITS / 8;
   constexpr int BLOCKS_OF_LINE = std::max(1, 64 / BLOCK_BYTES);
@@ -169,20 +168,10 @@ void whole_tile(const Packed& w, int first, const Wholes& x, int row, float* y) 
   for (int m = 0; m < ROWS; m++, y += w.rows) add_sums(sums[m], y);
 }
 
-// Four rows of weights and up to four of x, with as many sums at once as the registers hold.
-template <int BITS, int ROWS>
-void whole_tiles(const Packed& w, int first, const Wholes& x, int row, float* y) {
-  constexpr int COUNT = ROWS < 3 ? 4 : 2;
-  for (int n = 0; n < 4; n += COUNT) whole_tile<BITS, ROWS, COUNT>(w, first + n, x, row, y + n);
-}
-
 template <int BITS>
   requires(BITS != E2M1)
 void product_of(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   static thread_local std::vector<Floats> number_space, step_space, sum_space;
-  constexpr auto by_rows = std::array{whole_tiles<BITS, 1>, whole_tiles<BITS, 2>,
-                                      whole_tiles<BITS, 3>, whole_tiles<BITS, 4>};
-  constexpr int MOST = by_rows.size();
   // Rows of x whose numbers stay in the caches.
   constexpr int AT_ONCE = 32;
   const int blocks = w.columns / BLOCK_COLUMNS, padded = up_to_lanes(blocks);
@@ -204,13 +193,9 @@ void product_of(const Packed& w, int begin, int end, const float* x, int num_row
       }
     }
     const Wholes all{numbers, steps, sums, size_t(w.columns), size_t(padded)};
-    int n = begin;
-    for (; n + 4 <= end; n += 4)
-      for (int m = 0; m < count; m += MOST)
-        by_rows[std::min(count - m, MOST) - 1](w, n, all, m, y + size_t(m) * w.rows + n);
-    for (; n < end; n++)
-      for (int m = 0; m < count; m++)
-        whole_tile<BITS, 1, 1>(w, n, all, m, y + size_t(m) * w.rows + n);
+    in_tiles<4, 8>(begin, end, count, [&]<int ROWS, int COUNT>(int m, int n) {
+      whole_tile<BITS, ROWS, COUNT>(w, n, all, m, y + size_t(m) * w.rows + n);
+    });
   }
 }
 
