@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from trained_prompts import NEAR_TIE, prompts
+from whole_numbers import LEEWAY
 
 GOLDEN = Path(__file__).resolve().parent / "golden" / "trained"
 
@@ -66,8 +67,8 @@ def never_ending(engine):
 def check_logits(engine, reference):
     """Logits of the prompt's last rows, and the likeliest token after each of the reply's.
 
-    No recorded choice is closer than NEAR_TIE, and logits differ by less than half of that: so the
-    likeliest tokens are equal without exception.
+    No recorded choice is closer than NEAR_TIE, and logits differ by less than half of that, or with
+    kernels for AVX2 of the closest choice: so the likeliest tokens are equal without exception.
     """
     margins = np.minimum(reference.margins, np.abs(reference.end_margins))
     assert margins.min() > NEAR_TIE
@@ -78,7 +79,8 @@ def check_logits(engine, reference):
     ours = np.concatenate(
         [np.take_along_axis(last, reference.top, axis=1), last[:, reference.columns]], axis=1
     )
-    assert np.abs(ours - theirs).max() < NEAR_TIE / 2, reference.name
+    most = min(NEAR_TIE * LEEWAY, margins.min()) / 2
+    assert np.abs(ours - theirs).max() < most, reference.name
     rows = found[len(ids) - 1 : -1].copy()
     ends = sorted(engine.tokenizer.end_ids)
     end_logits = rows[:, ends].max(axis=1)

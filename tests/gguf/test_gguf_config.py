@@ -138,7 +138,8 @@ def test_values_out_of_range(parts, key, value, words):
 
 
 UNSUPPORTED = [
-    ("general.architecture", "bert", "'bert'.*llama"),
+    ("general.architecture", "bert", "bert is an encoder.*qwen3-embedding"),
+    ("general.architecture", "abc", "'abc'.*llama"),
     ("llama.attention.clamp_kqv", 8.0, "clamp_kqv"),
     ("llama.rope.scaling.type", "su", "'su'"),
     ("llama.rope.dimension_count", 8, "dimension_count is 8"),
