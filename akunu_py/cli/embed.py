@@ -72,9 +72,9 @@ def embed(  # noqa: PLR0917 - click passes by name
 ) -> None:
     """Make embeddings of texts, for searches and comparisons.
 
-    Texts come from FILES, --text, or standard input (-). Each embedding has the length 1, so the
-    product of two is their similarity. A line of the output has the text's id (the file's name, or
-    the number of the text) and its embedding.
+    Texts come from FILES, --text, or standard input (-). Embeddings are normalised, so the product
+    of two is their similarity. A line of the output has the text's id (the file's name, or the
+    number of the text) and its embedding.
 
     \b
     Examples:

@@ -107,7 +107,7 @@ def embedding_steps(call: CheckedTexts, session: Session) -> EmbeddingSteps:
 
 
 def normalised(vectors: NDArray[np.float32], dimensions: int | None = None) -> NDArray[np.float32]:
-    """Return vectors of the length 1, of the first `dimensions` numbers of each.
+    """Return normalised vectors, of the first `dimensions` numbers of each.
 
     Raises ConfigError for more than there are.
     """

@@ -535,7 +535,7 @@ class Engine(metaclass=_PublicNames):
         truncate: bool = False,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
-        """Return embeddings of texts, float32 [texts, width], each of the length 1.
+        """Return embeddings of texts, float32 [texts, width], normalised.
 
         A text may be token ids, which are used unchanged. To others the model's end token is added,
         and a prompt in front: the one called `prompt_name` in its files, or the one they use by
