@@ -582,7 +582,8 @@ def test_reply_of_an_engine(default_model, open_page):
             sent = page.evaluate("exchanges[0].messages[1].content")
             assert sent == expected["content"]
             assert "def add(first, second)" in sent
-            assert reply.locator("[data-tint]").count()
+            page.get_by_role("button", name="Sources").click()
+            expect(reply.locator("[data-tint]")).not_to_have_count(0)
             figures = re.compile(r"[\d.]+ tokens/s · \d+ % drafted")
             expect(reply.locator(".figures")).to_have_text(figures)
         worker.close()
