@@ -83,6 +83,11 @@ def embed(  # noqa: PLR0917 - click passes by name
       akunu embed model.gguf --input lines --prompt-name query < questions.txt
       akunu embed model.gguf -t "a cat" -t "a dog"
     """  # noqa: D301 - \b keeps click from wrapping the examples
+    if output is not None and not (output.suffix == ".npy" and output.parent.is_dir()):
+        raise click.UsageError(
+            f"--output is {output}; name a file that ends with .npy, in a folder that is there, or "
+            "leave --output out for JSON lines"
+        )
     if not (files or texts) and not sys.stdin.isatty():
         files = (Path("-"),)
     given = [_Text(check_text("--text", text), f"--text {text[:20]!r}") for text in texts]

@@ -1,8 +1,8 @@
 """Embeddings of an engine: texts checked and tokenized, and vectors of them."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,8 @@ from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
 from akunu_py.system.errors import ConfigError, ContextOverflowError
 
-EmbeddingSteps = Generator[int, None, NDArray[np.float32]]
-"""Yields the number of texts done at each pause; the result is [texts, width]."""
+if TYPE_CHECKING:
+    from akunu_py.models.embedding import EmbeddingSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class TextChecks:
         return tuple(ids[: context - ends] + ids[-1:] * ends)
 
 
-def embedding_steps(call: CheckedTexts, session: Session) -> EmbeddingSteps:
+def embedding_steps(call: CheckedTexts, session: Session) -> "EmbeddingSteps":
     """Make the embeddings of checked texts in steps; raises ConfigError as `Engine.embed` does."""
     if not call.texts:
         return np.zeros((0, call.dimensions or 0), np.float32)

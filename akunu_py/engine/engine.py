@@ -558,16 +558,14 @@ class Engine(metaclass=_PublicNames):
                 from akunu_py.engine.embedding import embedding_steps  # for embeddings alone
 
                 steps = embedding_steps(call, self._session)
-                while True:
-                    try:
-                        done = next(steps)
-                    except StopIteration as end:
-                        found: NDArray[np.float32] = end.value
-                        done = len(given)
-                    if progress:
-                        progress(done, len(given))
-                    if done == len(given):
-                        return found
+                tell = progress or (lambda _done, _total: None)
+                try:
+                    while True:
+                        tell(next(steps), len(given))
+                except StopIteration as end:
+                    tell(len(given), len(given))
+                    found: NDArray[np.float32] = end.value
+                    return found
 
     @contextlib.contextmanager
     def lend(self, reason: str) -> Iterator[LentModel]:

@@ -38,10 +38,8 @@ def largest_part(shape: Shape) -> int:
     return min(8, 32 * shape[1] // shape[0])
 
 
-@functools.cache
-def may_race() -> bool:
-    """Return whether parts may be raced here."""
-    return may_choose_products()
+may_race = functools.cache(may_choose_products)
+"""Whether parts may be raced here, asked once."""
 
 
 def attend_few(attend: Attend, queries: mx.array, keys: Any, values: Any, *rest: Any) -> mx.array:

@@ -113,8 +113,8 @@ class Passes:
         """Run a pass over tokens [n], with a pause behind a layer every `_TURN_S`.
 
         With tokens [texts, n], `caches` hold as many texts. Yields, at a pause, the number of
-        layers done. Closed there, the caches are to be restored.
-        `read` is called with the logits [1, n, vocab] at the end.
+        layers done. Closed there, the caches are to be restored. `read` is called with the logits
+        [1, n, vocab] at the end.
         """
         known = self.rollback.supported
         fed = [alias(cache) for cache in self.caches] if known else self.caches

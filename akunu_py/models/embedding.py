@@ -12,13 +12,13 @@ from akunu_py.models.hidden_states import StateTap
 from akunu_py.models.pooling import Kind
 
 EmbeddingSteps = Generator[int, None, NDArray[np.float32]]
-"""Yields the number of texts done at each pause; the result is [texts, width], not normalised."""
+"""Yields the number of texts done at each pause; the result is [texts, width]."""
 
 
 def embed_texts(
     model: nn.Module, texts: Sequence[Sequence[int]], pooling: Kind, stream: mx.Stream
 ) -> EmbeddingSteps:
-    """Return the pooled states behind the last norm of some texts, of one or more tokens each.
+    """Return the pooled states behind the last norm of texts of one or more tokens, as they are.
 
     Pauses are those of a prompt (`Passes.feeding`). Raises ConfigError for a model whose last norm
     is not found.

@@ -56,7 +56,7 @@ def pooling_of_gguf(metadata: Mapping[str, Any]) -> Pooling | None:
             end = tokens.index(_QWEN3_END)
     if end is not None and not (isinstance(end, int) and 0 <= end < len(tokens)):
         raise ModelFormatError(
-            f"tokenizer.ggml.eos_token_id is {end!r}, which is no token; convert the model again"
+            f"tokenizer.ggml.eos_token_id is {end!r}, which is not a token; convert the model again"
         )
     prompts = _QWEN3_PROMPTS if architecture == "qwen3" and kind == "last" else {}
     return Pooling(kind, end, prompts)
@@ -90,7 +90,7 @@ def pooling_of_folder(folder: Path) -> Pooling | None:
     texts = isinstance(prompts, dict) and all(isinstance(text, str) for text in prompts.values())
     if not texts or (default and default not in prompts):
         raise ModelFormatError(
-            f"{folder / _PROMPTS} has prompts that are no texts, or names none of them; download "
+            f"{folder / _PROMPTS} has prompts that are not texts, or names none of them; download "
             "it again"
         )
     if any(prompts.values()) and config.get("include_prompt") is False:

@@ -175,19 +175,18 @@ class RowChoices:
         """
         count = len(fed)
         read = np.array(pending.to_read.tolist(), np.uint32)
-        totals, best = read[count : 2 * count].view(np.float32).tolist(), 2 * count
+        totals, rest = read[count : 2 * count].view(np.float32).tolist(), read[2 * count :]
         choices = [
             token if is_choice(total) else NO_CHOICE
             for token, total in zip(read[:count].tolist(), totals, strict=True)
         ]
         if NO_CHOICE in choices[:sure]:
             raise no_choice(pending.kind)
-        reported = best + count * self._width
         if self._width:
-            found = read[best:reported].reshape(count, -1)
-            self.found += zip(fed, found.tolist(), strict=True)
+            best, rest = rest[: count * self._width], rest[count * self._width :]
+            self.found += zip(fed, best.reshape(count, -1).tolist(), strict=True)
         if self._reported is not None:
-            named, values = read[reported:].reshape(2, count, -1)
+            named, values = rest.reshape(2, count, -1)
             self.logprobs += token_logprobs(named.tolist(), values.view(np.float32).tolist())
         return choices
 

@@ -64,6 +64,8 @@ def test_what_is_piped_in(model, vectors):
     ("{", (), "line 1 of PATH is not JSON"),
     (" \n", (), "PATH is empty"),
     ('"a"\n' + json.dumps("word " * 300), (), "line 2 of PATH has 902 tokens and the context"),
+    ('"a"', ("-o", "vectors.jsonl"), "--output is vectors.jsonl; name a file that ends with .npy"),
+    ('"a"', ("-o", "absent/vectors.npy"), "--output is absent/vectors.npy; name a file"),
     ('"a"', ("--prompt-name", "x"), "--prompt-name is 'x', and the model's prompts are: query"),
     ('"a"', ("--dimensions", "65"), "dimensions is 65; this model's embeddings have 64"),
 ])  # fmt: skip

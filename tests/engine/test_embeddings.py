@@ -190,7 +190,7 @@ def test_other_kinds_of_pooling_are_refused(tmp_path, kind, words):
     ("1_Pooling/config.json", {"pooling_mode_cls_token": True}, "lasttoken and cls_token"),
     ("1_Pooling/config.json", {"pooling_mode": "cls"}, "says cls"),
     ("1_Pooling/config.json", {"include_prompt": False}, "leaves prompts out"),
-    ("config_sentence_transformers.json", {"prompts": {"query": 3}}, "prompts that are no texts"),
+    ("config_sentence_transformers.json", {"prompts": {"query": 3}}, "prompts that are not texts"),
     ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "names none of them"),
     ("config.json", {"model_type": "bert"}, "bert is an encoder.*qwen3-embedding"),
     ("config.json", {"model_type": "nomic_bert"}, "nomic_bert is an encoder"),

@@ -72,7 +72,7 @@ class Forward:
         model = self._model()
         assert model is not None  # noqa: S101 - of whoever asks for a pass
         # On a CPU the device is never idle: its cores build.
-        queued = list if on_cpu() or not any(part.idle for part in plan.parts) else _Layers
+        queued = _Layers if any(part.idle for part in plan.parts) and not on_cpu() else list
         absorbed = self._latent and 1 < plan.rows <= MOST_ABSORBED
         if plan.is_chain and (not absorbed or plan.parts[0].tokens.ndim > 1):
             (part,) = plan.parts

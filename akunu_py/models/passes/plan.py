@@ -19,7 +19,7 @@ class PassRows:
     """The rows of one text in a pass, and the caches that take them in."""
 
     tokens: mx.array
-    """[n]; they may be not known on the host yet. [texts, n] where caches hold equal texts."""
+    """[n]; they may be not known on the host yet. [texts, n] where caches hold several texts."""
     caches: Sequence[Any]
     tree: TreeRows | None = None
     """Which row follows which; None where each follows the one before it."""

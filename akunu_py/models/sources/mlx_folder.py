@@ -6,7 +6,7 @@ import importlib
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class MLXFolderSource(FolderSource):
         self.refuse_gguf_options(options)
         config = read_folder_config(self.path)
         # Before transformers sees the config, of which it would make a class of its own.
-        _check_folder(self.path, config)
+        _check_folder(self.path, config, check_weight_files(self.path))
         tokenizer = FolderTokenizer(self.path, read_whole_config(self.path))
         return self._load(config, tokenizer, options, group)
 
@@ -102,10 +102,11 @@ class MLXFolderSource(FolderSource):
 
     def _unread(self, config: dict[str, Any]) -> tuple[nn.Module, int]:
         """Return the model with its weights still on disk, and its context."""
-        model_class, arguments_class = _check_folder(self.path, config)
+        shapes = check_weight_files(self.path)
+        model_class, arguments_class = _check_folder(self.path, config, shapes)
         make: Callable[[Any], nn.Module] = model_class
         known: dict[str, Any] = {}
-        if _has_no_head(check_weight_files(self.path)):
+        if _has_no_head(shapes):
             make, known = _without_head(model_class), {"tie_word_embeddings": True}
         arguments = types.SimpleNamespace(
             from_dict=lambda found: arguments_class.from_dict(with_older_names(found) | known)
@@ -254,13 +255,14 @@ def _is_number(hint: Any) -> bool:
     return bool(parts & {int, float}) and parts <= {int, float, type(None)}
 
 
-def _check_folder(folder: Path, config: dict[str, Any]) -> tuple[type[nn.Module], type[Any]]:
-    """Check the headers of a folder's weights, and its JSON files; return its model's classes.
+def _check_folder(
+    folder: Path, config: dict[str, Any], shapes: Collection[str]
+) -> tuple[type[nn.Module], type[Any]]:
+    """Check a folder's JSON files against its weights; return its model's classes.
 
     Raises UnsupportedArchitectureError for an unknown model_type, ModelFormatError for files that
     are missing or malformed, and numbers out of range.
     """
-    shapes = check_weight_files(folder)
     with from_library(folder, "model"):
         classes = _model_classes(config)
         _check_arguments(with_older_names(config), classes[1], len(shapes))

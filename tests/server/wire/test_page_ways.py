@@ -50,7 +50,7 @@ def test_retry_belongs_to_the_reply(server, backend, open_page):
     expect(page.locator(".asked .branches")).to_have_count(0)
     last_reply(page).get_by_role("button", name="Previous reply").click()
     expect(last_reply(page).locator(".answer")).to_have_text("Two")
-    # The reply that is shown is the one that the model is told of.
+    # The model is told of the reply that is shown.
     ask(page, "B")
     answered(page, 2)
     assert texts(backend.request) == ["A", "Two", "B"]
