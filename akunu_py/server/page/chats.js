@@ -95,10 +95,10 @@ function rename(record, open) {
 
 async function deleteChats(records, words) {
   const shown = records.some(({ id }) => id === chat.id) && { chat, turns };
+  // Before they go: a reply under way keeps what it has, and what is asked meanwhile is another chat's.
+  if (shown) newChat();
   try {
     const undo = await store.remove(records);
-    if (shown) newChat();
-    else await showChats();
     showNotice(words, async () => {
       await undo();
       if (shown) {
@@ -112,6 +112,7 @@ async function deleteChats(records, words) {
   } catch (error) {
     showNotice(notKept(error));
   }
+  await showChats();
 }
 
 /* Exports and imports. */

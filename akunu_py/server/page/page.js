@@ -274,7 +274,7 @@ async function begin() {
   loadModels();
   try {
     store.keeps = (await store.setting("keeps")) ?? true;
-    showSources((await store.setting("sources")) ?? false);
+    if (await store.setting("sources")) showSources(true);
     const id = location.hash.slice(1);
     if (id && !(await openChat(id))) showAddress();
     if ((await store.setting("lists")) === false) panels.chats.show(false, { focus: false });

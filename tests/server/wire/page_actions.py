@@ -23,6 +23,17 @@ def talk(page, *questions):
         expect(last_reply(page).get_by_role("button", name="Retry")).to_be_visible()
 
 
+def wait_until_kept(page):
+    """Wait for what the page writes: on a busy disk that takes longer than a scripted reply."""
+    # Reading waits for earlier writes, those of other tabs too.
+    page.evaluate("store.chats().then(() => null)")
+
+
+def reload(page):
+    wait_until_kept(page)
+    page.reload()
+
+
 def show_list(page):
     if not page.locator("#chats").is_visible():
         page.get_by_role("button", name="Chats", exact=True).click()

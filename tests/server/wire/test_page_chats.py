@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from page_actions import ask, last_reply, show_list, talk
+from page_actions import ask, last_reply, reload, show_list, talk
 from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, running, said
 
 from akunu_py.server.events import Finished
@@ -30,7 +30,7 @@ def test_chats_are_kept_found_renamed_and_deleted(server, backend, open_page):
     page.keyboard.press("Control+k")
     expect(page.get_by_role("article")).to_have_count(0)
     talk(page, "Name a river.")
-    page.reload()
+    reload(page)
     expect(page.get_by_role("article", name="Reply")).to_have_count(1)
     assert questions(page) == ["Name a river."]
     titles = show_list(page)
@@ -53,7 +53,7 @@ def test_chats_are_kept_found_renamed_and_deleted(server, backend, open_page):
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_role("article", name="Reply")).to_have_count(2)
-    page.reload()
+    reload(page)
     expect(page.get_by_role("article", name="Reply")).to_have_count(2)
     ask(page, "Hi")
     expect(page.get_by_role("article", name="Reply")).to_have_count(3)
@@ -71,7 +71,7 @@ def test_nothing_is_kept_where_the_user_says_so(server, open_page):
     page.get_by_role("button", name="Close the settings").click()
     talk(page, "Second")
     expect(show_list(page)).to_have_text(["Second"])
-    page.reload()
+    reload(page)
     expect(show_list(page)).to_have_count(0)
     assert page.evaluate("store.turns()") == []
 
@@ -102,7 +102,7 @@ def test_messages_are_edited_branched_continued_and_deleted(server, backend, ope
     expect(last_reply(page).locator(".answer")).to_have_text("Three and more")
     page.get_by_role("button", name="Previous question").click()
     assert questions(page) == ["A", "B"]
-    page.reload()
+    reload(page)
     expect(page.get_by_text("1 of 2")).to_be_visible()
     page.get_by_role("button", name="Delete this question").nth(1).click()
     expect(page.get_by_role("article", name="You")).to_have_count(1)
@@ -227,7 +227,7 @@ def test_every_declared_option_reaches_the_request_and_is_kept_by_model(open_pag
         config = server.backend.request.config
         assert {name: getattr(config, name) for name in given} == given
         assert config.constraint is not None
-        page.reload()
+        reload(page)
         page.get_by_role("button", name="Settings", exact=True).click()
         field = page.locator("#option-temperature")
         expect(field).to_have_value("0.5")
@@ -256,13 +256,26 @@ def test_two_tabs_share_chats(server, backend, open_page):
     expect(last_reply(other).locator(".answer")).to_have_text("Half")
     show_list(page)
     page.get_by_role("button", name="Delete this chat").click()
-    expect(page.get_by_role("article")).to_have_count(0)
+    expect(page.locator("#notice-words")).to_contain_text("deleted")
     # The reply under way keeps its chat.
     other.keyboard.press("Escape")
     expect(last_reply(other).get_by_text("Stopped.")).to_be_visible()
     expect(show_list(page)).to_have_text(["One"])
-    other.reload()
+    reload(other)
     expect(other.get_by_role("article", name="You")).to_have_text(["One", "Two", "Three"])
+
+
+def test_chat_deleted_during_its_reply_does_not_return(server, backend, open_page):
+    backend.play([ACCEPTED, ContentDelta("Half"), Pause()])
+    page = open_page(server)
+    ask(page)
+    expect(last_reply(page).locator(".answer")).to_have_text("Half")
+    show_list(page)
+    page.get_by_role("button", name="Delete this chat").click()
+    expect(page.locator("#notice-words")).to_contain_text("deleted")
+    assert page.evaluate("store.chats()") == page.evaluate("store.turns()") == []
+    page.get_by_role("button", name="Undo").click()
+    expect(last_reply(page).locator(".answer")).to_have_text("Half")
 
 
 def test_chat_goes_on_where_the_storage_is_full(server, open_page):
@@ -338,6 +351,7 @@ def test_everything_can_be_read_and_has_a_name(server, backend, open_page, schem
     page.get_by_text("More options").click()
     last_reply(page).locator(".figures").click()
     expect(page.locator("#composer-problem")).to_contain_text("the model's context has")
+    expect(page.get_by_label("Search chats")).to_be_visible()
     contrasts = page.evaluate(CONTRASTS)
     assert len(contrasts) > 60
     assert [one for one in contrasts if one[0] < 4.5] == []
@@ -527,7 +541,7 @@ def test_chat_of_two_hundred_messages_opens(server, open_page):
             await store.put([{...chat, leaf: "t99"}], all);
         }"""
     )
-    page.reload()
+    reload(page)
     expect(page.get_by_role("article", name="Reply")).to_have_count(100)
     expect(last_reply(page).get_by_role("button", name="Continue")).to_be_in_viewport()
     begin = "(async () => { const begin = performance.now(); showBranch(chat.leaf); return performance.now() - begin; })()"

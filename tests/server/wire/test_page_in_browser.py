@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kept_worker import Worker
-from page_actions import ask, last_reply
+from page_actions import ask, last_reply, reload
 from scripted_server import (
     ACCEPTED,
     MODEL,
@@ -399,7 +399,7 @@ def test_key_is_asked_for_and_kept_nowhere(open_page):
         assert server.backend.clients == ["key 1"]
         kept = page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]")
         assert kept == [0, 0, ""]
-        page.reload()
+        reload(page)
         expect(field).to_be_visible()
 
 

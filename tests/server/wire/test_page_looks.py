@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from chromium import axe_core
-from page_actions import ask, last_reply, show_list, talk
+from page_actions import ask, last_reply, reload, show_list, talk
 from scripted_server import ACCEPTED, MODEL, USAGE, said, thought
 
 from akunu_py.server.backend import StoredFacts
@@ -24,11 +24,11 @@ def test_list_is_open_where_there_is_room_unless_it_was_closed(server, open_page
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
     page.get_by_role("button", name="Close the list").click()
     expect(page.get_by_role("button", name="Chats", exact=True)).to_be_focused()
-    page.reload()
+    reload(page)
     expect(page.locator("#welcome-size")).to_contain_text("4,096")
     expect(page.get_by_role("navigation", name="Chats")).to_be_hidden()
     page.get_by_role("button", name="Chats", exact=True).click()
-    page.reload()
+    reload(page)
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from page_actions import ask, last_reply
+from page_actions import ask, last_reply, reload, wait_until_kept
 from scripted_server import ACCEPTED, USAGE, Pause, running, said
 
 from akunu_py.server.events import Finished, Usage
@@ -74,7 +74,7 @@ def test_messages_wait_for_the_reply_and_are_withdrawn(server, backend, open_pag
     expect(message(page)).to_have_value("D")
     expect(waiting).to_have_text(["B"])
     unsent_is_kept(page, "B\n\nD")
-    page.reload()
+    reload(page)
     # What waited is typed again, since the reply has ended with its page.
     expect(message(page)).to_have_value("B\n\nD")
     page.get_by_role("button", name="New chat").click()
@@ -139,14 +139,14 @@ def test_long_paste_folds_and_outlives_a_reload(server, backend, open_page):
     expect(chip.locator("pre")).to_have_text(lines)
     message(page).fill("What is it?")
     unsent_is_kept(page, "What is it?")
-    page.reload()
+    reload(page)
     expect(chip.locator(".name")).to_have_text("pasted, 300 lines")
     expect(message(page)).to_have_value("What is it?")
     ask(page, "What is it?")
     answered(page, 1)
     assert texts(backend.request) == [f"pasted, 300 lines:\n```\n{lines}\n```\n\nWhat is it?"]
     unsent_is_kept(page, "")
-    page.reload()
+    reload(page)
     expect(page.get_by_role("article", name="Reply")).to_have_count(1)
     expect(message(page)).to_have_value("")
     expect(chip).to_have_count(0)
@@ -173,7 +173,7 @@ def test_full_context_is_told_and_drops_the_oldest_turns(server, backend, open_p
     # At most 2,048 tokens are left: one earlier turn with its 1,001 characters, and the message.
     assert asked == ["3", "x", "y"]
     expect(page.get_by_text("the oldest 2 turns are dropped")).to_be_visible()
-    page.reload()
+    reload(page)
     expect(page.get_by_text("the oldest 2 turns are dropped")).to_be_visible()
     backend.play(filling(4096))
     ask(page, "z")
@@ -252,7 +252,7 @@ def test_tabs_overwrite_nothing_of_each_other(server, backend, open_page):
     answered(page, 1)
     other = open_page(server, beside=page)
     other.goto(page.url)
-    other.reload()
+    reload(other)
     answered(other, 1)
     # A name that one gives while the other has a reply under way, and a question meanwhile.
     backend.play([ACCEPTED, ContentDelta("Half"), Pause(), Finished("stop", USAGE)], said("Whole"))
@@ -269,7 +269,7 @@ def test_tabs_overwrite_nothing_of_each_other(server, backend, open_page):
     backend.replies[0].go_on()
     expect(last_reply(other).get_by_role("button", name="Retry")).to_be_visible()
     for one in (page, other):
-        one.reload()
+        reload(one)
         expect(one).to_have_title("Mine · akunu")
         kept = one.evaluate(
             "[...turns.values()].map(({ question, content }) => question + content)"
@@ -281,7 +281,7 @@ def test_tabs_overwrite_nothing_of_each_other(server, backend, open_page):
         one.locator(f"#option-{name}").fill(value)
         one.keyboard.press("Tab")
     page.wait_for_timeout(100)
-    page.reload()
+    reload(page)
     expect(page.locator("#option-temperature")).to_have_value("0.5")
     expect(page.locator("#option-max_tokens")).to_have_value("77")
 
@@ -293,7 +293,7 @@ def test_reply_that_another_tab_writes_is_not_continued(server, backend, open_pa
     answered(page, 1)
     other = open_page(server, beside=page)
     other.goto(page.url)
-    other.reload()
+    reload(other)
     answered(other, 1)
     last_reply(page).get_by_role("button", name="Continue").click()
     expect(last_reply(page).locator(".answer")).to_have_text("One and")
@@ -313,11 +313,12 @@ def test_chats_are_read_while_the_server_is_down(open_page):
         answered(page, 1)
         page.evaluate("navigator.serviceWorker.ready.then(() => true)")
         address = page.url
+    wait_until_kept(page)
     page.goto("about:blank")
     page.goto(address)
     expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
     expect(page.locator("#model-name")).to_contain_text("The server does not answer.")
-    page.reload()
+    reload(page)
     expect(last_reply(page).locator(".answer")).to_have_text("Hello world")
     type_in(page, "B")
     expect(page.get_by_role("alert").last).to_contain_text("Check that akunu serve is running")
