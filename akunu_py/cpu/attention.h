@@ -2,12 +2,9 @@
 
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
-#include "arithmetic.h"
 #include "vectors.h"
 
 namespace akunu {

@@ -32,9 +32,6 @@ _log = logging.getLogger(__name__)
 
 KERNELS_VARIABLE = "AKUNU_CPU"
 
-BLAS_ROWS = ctypes.c_uint64(128)
-"""Rows from which OpenBLAS multiplies dense weights; passes that verify drafts have fewer."""
-
 _MOST_FUNCTIONS = 16
 _ERRORS = (OSError, ValueError, subprocess.SubprocessError, importlib.metadata.PackageNotFoundError)
 
@@ -70,7 +67,7 @@ def load_kernels() -> Kernels:
     a value that is neither a known word nor a folder with libraries, and for a level that the
     machine lacks or whose kernels cannot be built.
     """
-    blas = load_blas()
+    load_blas()
     wanted = os.environ.get(KERNELS_VARIABLE) or "auto"
     if sys.platform != "linux":
         return _without("they are for Linux")
@@ -99,8 +96,6 @@ def load_kernels() -> Kernels:
             f"{KERNELS_VARIABLE} is {wanted!r:.200}, but there are no such kernels: {error}; give "
             f"auto, mlx, one of {', '.join(processor.levels())}, or the path of a folder of kernels"
         ) from None
-    if not blas.own:
-        library.akunu_leave_to_blas(BLAS_ROWS)
     follow_threads(library.akunu_use_threads)
     _log.info("MLX's CPU backend computes with the kernels in %s", folder)
     return Kernels(folder, level=level, num_taken=library.akunu_taken)

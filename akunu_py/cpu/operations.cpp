@@ -70,10 +70,6 @@ bool plain(const Arrays&... arrays) {
 // Whether calls go to the kernels at all; the check compares them with MLX's own functions.
 std::atomic<bool> enabled{true};
 
-// Rows of x from which dense products are left to MLX's BLAS: a tuned one has the better kernels
-// for them, but sums in another order than for few rows.
-std::atomic<size_t> rows_of_blas{std::numeric_limits<size_t>::max()};
-
 bool on_cpu(const mx::Stream& stream) { return enabled && stream.device == mx::Device::cpu; }
 
 array lazy(const char* name, mx::Shape shape, std::vector<array> inputs, mx::Stream stream,
@@ -96,10 +92,6 @@ array with_input(const char* name, const array& a, const array& more, mx::Stream
 namespace mlx::core {
 
 using namespace akunu;
-
-int columns_of(const array& w, Packing packing) {
-  return int(int64_t(w.shape(-1)) * 32 / packing.bits);
-}
 
 // How weights are packed, if the kernels know it.
 std::optional<Packing> packing_of(const array& x, const array& w, const array& scales,
@@ -142,8 +134,7 @@ Maybe swapped(const array& a, Stream stream) {
 
 // Dense weights [..., rows, columns] of the kernels' form, if x is multiplied by their transposes.
 Maybe dense_weights(const array& x, const array& transposed, Stream stream) {
-  if (x.ndim() < 2 || transposed.ndim() < 2 || x.shape(-1) == 0 || x.shape(-1) % DENSE_GROUP != 0 ||
-      x.size() / x.shape(-1) >= rows_of_blas)
+  if (x.ndim() < 2 || transposed.ndim() < 2 || x.shape(-1) == 0 || x.shape(-1) % DENSE_GROUP != 0)
     return {};
   auto w = swapped(transposed, stream);
   return w && plain(x, *w) && w->shape(-1) == x.shape(-1) ? w : Maybe();
@@ -168,7 +159,7 @@ array product(std::vector<array> inputs, Stream stream, Packing packing, int row
               bool transposed = true) {
   const array& w = inputs[1];
   auto shape = inputs[0].shape();
-  shape.back() = transposed ? w.shape(-2) : columns_of(w, packing);
+  shape.back() = transposed ? w.shape(-2) : packing.columns(w);
   const int matrices = w.size() / w.shape(-1) / w.shape(-2);
   // The shape of x is known; only the order of its numbers counts.
   if (made_by(inputs[0], "Reshape") && source_of(inputs[0].inputs()[0]))
@@ -184,7 +175,7 @@ array matmul(const array& x, const array& transposed, Where where) {
   const auto w = dense_weights(x, transposed, stream);
   const auto rows = w ? rows_of_each(x, *w) : std::nullopt;
   if (!on_cpu(stream) || !rows) return own<matmul>(x, transposed, where);
-  return product({x, *w}, stream, Packing::DENSE, *rows);
+  return product({x, *w}, stream, DENSE, *rows);
 }
 
 array addmm(array bias, array x, array transposed, const float& alpha, const float& beta,
@@ -207,7 +198,7 @@ array quantized_matmul(const array& x, const array& w, const array& scales, cons
                        Where where) {
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
-  const bool fits = packing && x.shape(-1) == (transpose ? columns_of(w, *packing) : w.shape(-2));
+  const bool fits = packing && x.shape(-1) == (transpose ? packing->columns(w) : w.shape(-2));
   const auto rows = fits ? rows_of_each(x, w) : std::nullopt;
   if (!on_cpu(stream) || !rows)
     return unless_empty(
@@ -247,7 +238,7 @@ array gather_mm(array x, array transposed, Maybe left, Maybe right, bool sorted,
   if (!on_cpu(stream) || !w || !known_choice(x, *w, left, right))
     return own<gather_mm>(std::move(x), std::move(transposed), std::move(left), std::move(right),
                           sorted, where);
-  return gathered({x, *w}, std::move(left), *right, stream, Packing::DENSE);
+  return gathered({x, *w}, std::move(left), *right, stream, DENSE);
 }
 
 array gather_qmm(const array& x, const array& w, const array& scales, const Maybe& biases,
@@ -255,7 +246,7 @@ array gather_qmm(const array& x, const array& w, const array& scales, const Mayb
                  const std::string& mode, const Maybe& global_scale, bool sorted, Where where) {
   const auto stream = to_stream(where);
   const auto packing = packing_of(x, w, scales, biases, group_size, bits, mode);
-  if (!on_cpu(stream) || !transpose || !packing || x.shape(-1) != columns_of(w, *packing) ||
+  if (!on_cpu(stream) || !transpose || !packing || x.shape(-1) != packing->columns(w) ||
       !known_choice(x, w, left, right) || global_scale)
     return unless_empty(
         own<gather_qmm>(x, w, scales, biases, std::move(left), std::move(right), transpose,
@@ -399,12 +390,7 @@ EXPORT int akunu_replacements(const char** names, void** functions) {
 }
 
 EXPORT void akunu_compute_with(const akunu::Arithmetic* table) { akunu::arithmetic = table; }
-
 EXPORT uint64_t akunu_taken() { return akunu::taken; }
-
 EXPORT void akunu_enable(int whether) { akunu::enabled = whether; }
-
-EXPORT void akunu_leave_to_blas(uint64_t rows) { akunu::rows_of_blas = rows; }
-
 EXPORT void akunu_use_threads(int number) { akunu::Threads::all().use(number); }
 }

@@ -188,11 +188,11 @@ struct Packing {
   int group, bits;
   bool affine, nvidia;
 
-  bool dense() const { return bits == DENSE.bits; }
-  static const Packing DENSE;
+  bool dense() const { return bits == 32; }
+  int columns(const array& w) const { return int(int64_t(w.shape(-1)) * 32 / bits); }
 };
 
-constexpr Packing Packing::DENSE{DENSE_GROUP, 32, false, false};
+constexpr Packing DENSE{DENSE_GROUP, 32, false, false};
 
 // The number that a byte stands for: a power of two (E8M0), or E4M3 as in NVIDIA's format.
 float small_float(uint32_t byte, bool nvidia) {
@@ -203,10 +203,7 @@ float small_float(uint32_t byte, bool nvidia) {
 // Packed or dense matrices, one behind the other.
 struct Matrices {
   Matrices(const std::vector<array>& in, Packing packing)
-      : codes(in[1]),
-        packing(packing),
-        rows(in[1].shape(-2)),
-        columns(int(int64_t(in[1].shape(-1)) * 32 / packing.bits)) {
+      : codes(in[1]), packing(packing), rows(in[1].shape(-2)), columns(packing.columns(in[1])) {
     if (packing.affine) {
       scales.emplace(in[2]);
       biases.emplace(in[3]);

@@ -2,11 +2,7 @@
 
 #pragma once
 
-#include <algorithm>
-#include <vector>
-
 #include "attention.h"
-#include "weights.h"
 #include "wholes.h"
 
 namespace akunu {

@@ -2,13 +2,8 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 #include <type_traits>
 
-#include "arithmetic.h"
 #include "vectors.h"
 
 namespace akunu {
@@ -17,10 +12,6 @@ namespace akunu {
 template <int BITS>
 inline Ints codes_at(const uint8_t* packed) {
   const Words places{0, 1, 2, 3, 4, 5, 6, 7};
-#if defined(__AVX2__)
-  if constexpr (BITS == 8)
-    return Ints(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed))));
-#endif
   uint32_t low = 0, high;
   if constexpr (BITS == 3) {  // a number that is read where three bytes were copied waits for them
     low = packed[0] | packed[1] << 8 | packed[2] << 16;
@@ -78,44 +69,40 @@ inline Floats eight_lanes(Wide v) {
   return halves[0] + halves[1];
 }
 
-// The weights that the codes from `first` on stand for.
+// The weights that codes of up to 4 bits stand for.
 template <int BITS>
-inline Wide sixteen_weights(const Packed& w, size_t line, int first) {
+inline Wide sixteen_weights(const Packed& w, size_t line) {
   constexpr Wide E2M1_VALUES = {0,     0.5,   1,  1.5,   2,  3,  4,  6,
                                 -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
   if constexpr (BITS == E2M1) return E2M1_VALUES * w.scales[line];
   Wide codes;
-  for (int i = 0; i < 16; i++) codes[i] = (first + i) & ((1 << BITS) - 1);
+  for (int i = 0; i < 16; i++) codes[i] = i & ((1 << BITS) - 1);
   return multiply_add(codes, Wide{} + w.scales[line], Wide{} + w.biases[line]);
 }
 
-// Sixteen codes. Those of up to 5 bits are looked up in a table of a group's weights, as long as
-// one or two vectors; with fewer bits it repeats, so that bits of the next codes in an index do not
-// matter. Of 32 columns of 4 bits those with even numbers come first, since their codes are the
-// lower halves of 16 bytes.
+// Sixteen codes. Those of up to 4 bits are looked up in a table of a group's weights; with fewer
+// bits it repeats, so that bits of the next codes in an index do not matter. Of 32 columns of 4
+// bits those with even numbers come first, since their codes are the lower halves of 16 bytes.
 template <int BITS>
 struct Sixteens {
   using Vector = Wide;
   static constexpr int PARTS = BITS == 4 ? 2 : 1;
   static constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
   struct Line {
-    Wide low, high;
+    Wide table_or_scale, bias;
   };
 
   static Line line(const Packed& w, size_t at) {
-    if constexpr (BITS > 5) return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
-    return {sixteen_weights<BITS>(w, at, 0), BITS == 5 ? sixteen_weights<BITS>(w, at, 16) : Wide{}};
+    if constexpr (BITS > 4) return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
+    return {sixteen_weights<BITS>(w, at), Wide{}};
   }
 
   static Wide weights(const uint8_t* codes, int column, int part, const Line& line) {
     const __m512i index = indices(codes + size_t(column) * WIDTH / 8, part);
-    if constexpr (BITS == 5) {
-      return Wide(_mm512_permutex2var_ps(__m512(line.low), index, __m512(line.high)));
-    } else if constexpr (BITS > 5) {
-      const __m512i code = BITS == 8 ? index : _mm512_and_si512(index, _mm512_set1_epi32(63));
-      return multiply_add(Wide(_mm512_cvtepi32_ps(code)), line.low, line.high);
-    }
-    return Wide(_mm512_permutexvar_ps(index, __m512(line.low)));
+    if constexpr (BITS <= 4) return Wide(_mm512_permutexvar_ps(index, __m512(line.table_or_scale)));
+    const __m512i mask = _mm512_set1_epi32((1 << BITS) - 1);
+    const __m512i code = BITS == 8 ? index : _mm512_and_si512(index, mask);
+    return multiply_add(Wide(_mm512_cvtepi32_ps(code)), line.table_or_scale, line.bias);
   }
 
  private:

@@ -7,11 +7,6 @@
 
 #pragma once
 
-#include <algorithm>
-#include <bit>
-#include <cstring>
-#include <vector>
-
 #include "weights.h"
 
 #if defined(__AVX2__) && !(defined(__AVX512BW__) && defined(__AVX512VL__))

@@ -1,6 +1,5 @@
 """Each kernel of the CPU against numpy in float64, and the bits of rows alone and among others."""
 
-import ctypes
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -15,8 +14,6 @@ from whole_numbers import as_read
 
 from akunu_py.cpu import load_kernels
 from akunu_py.cpu.blas import fix_threads
-from akunu_py.cpu.library import BLAS_ROWS, open_kernels
-from akunu_py.models.row_bits import MOST_ROWS
 
 KERNELS = load_kernels()
 pytestmark = pytest.mark.skipif(KERNELS.path is None, reason=f"no kernels: {KERNELS.reason}")
@@ -126,22 +123,6 @@ def test_only_a_swap_of_the_last_axes_is_taken_for_one(axes):
     rng = np.random.default_rng(1)
     x, w = numbers(rng, 2, 32, 3, 32), numbers(rng, 32, 32, 32)
     check(np.array(x @ mx.transpose(w, axes)), exact(x) @ exact(w).transpose(axes))
-
-
-def test_many_rows_of_dense_products_are_left_to_a_tuned_blas():
-    """Whose sums have other bits, so passes that verify drafts must have fewer rows."""
-    library = open_kernels(KERNELS.path)
-    x, weights = numbers(np.random.default_rng(1), 128, 64), mx.ones((8, 64))
-    library.akunu_leave_to_blas(ctypes.c_uint64(128))
-    try:
-        before = KERNELS.num_taken()
-        mx.eval(x @ weights.T)
-        assert KERNELS.num_taken() == before
-        taken(lambda: x[:127] @ weights.T)
-    finally:
-        library.akunu_leave_to_blas(ctypes.c_uint64(2**64 - 1))
-    taken(lambda: x @ weights.T)
-    assert BLAS_ROWS.value > max(MOST_ROWS)
 
 
 @given(seed=SEEDS, tokens=SIZES, chosen=st.integers(1, 4), experts=SIZES)
