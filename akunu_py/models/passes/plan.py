@@ -44,32 +44,19 @@ class PassPlan:
 
     def __init__(self, parts: Sequence[PassRows]) -> None:
         self.parts = parts
+        self.sizes = [part.tokens.size for part in parts]
+        # Behind the last row of each text.
+        self.ends = list(accumulate(self.sizes))
+        self.rows = self.ends[-1]
+        # That of rows [rows, heads, 1, width] once they are turned as each text has them: nothing
+        # is to be turned for texts of one row.
+        self.axis = 0 if self.rows == len(parts) else 2
         # What the rows of each text see, where latent attention asked for it.
         self.latent_masks: list[Any] = []
         # The latent keys and values that attention has fetched last.
         self.latents: list[Any] = []
         # The slots of a cache that a mixer has asked for, and not used yet.
         self.asked: list[tuple[Any, int]] = []
-
-    @cached_property
-    def sizes(self) -> list[int]:
-        return [part.tokens.size for part in self.parts]
-
-    @cached_property
-    def ends(self) -> list[int]:
-        return list(accumulate(self.sizes))
-
-    @property
-    def rows(self) -> int:
-        return self.ends[-1]
-
-    @cached_property
-    def axis(self) -> int:
-        """That of rows [rows, heads, 1, width] once they are turned as each text has them.
-
-        Nothing is to be turned for texts of one row.
-        """
-        return 0 if self.rows == len(self.parts) else 2
 
     @cached_property
     def _masks(self) -> list[TreeMasks | None]:
