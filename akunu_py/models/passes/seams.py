@@ -199,10 +199,10 @@ def _own_attention(function: Callable[..., mx.array]) -> Callable[..., mx.array]
         if plan is None:
             return function(*values, **named)
         layer, x, mask, cache = bind(values, named).values()
-        x = by_row(x, 1)
         inputs = {name: x for name in layer if name.endswith("proj") and name != "o_proj"}
-        layers = _by_text(layer, plan, 1, inputs)
-        given, found = zip(plan.split(x, 1), mask.parts, cache.parts, strict=True), []
+        layers = _by_text(layer, plan, 0, inputs)
+        # Only the shape of a text's rows counts, which its products are given.
+        given, found = zip(plan.split(by_row(x, 1), 1), mask.parts, cache.parts, strict=True), []
         for text, own, its in zip(plan.parts, layers, given, strict=True):
             vars(own)["o_proj"] = lambda attended: attended
             tree = text.tree is not None
