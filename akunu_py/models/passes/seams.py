@@ -263,9 +263,11 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
             return call(given)
         state = given.get(kind.state)
         states = state.parts if isinstance(state, Apart | RowsCache) else [None] * len(plan.parts)
+        # Nothing is to be turned for texts of one row.
+        turned = {name: place if plan.axis else 0 for name, place in kind.rows.items()}
         rows = {
             name: plan.split(by_row(given[name], place), place)
-            for name, place in kind.rows.items()
+            for name, place in turned.items()
             if given.get(name) is not None
         }
         made: list[Any] = []
@@ -275,10 +277,11 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
             with part.record, open_plan(None):
                 whole = {**given, **own, kind.state: states[number]}
                 made.append(call(whole) if axis else call_rows(whole))
+        back = axis if plan.axis else 0
         if not kind.returns:
-            return by_row(mx.concatenate(made, axis=axis), axis)
-        outputs = mx.concatenate([one[0] for one in made], axis=axis)
-        return (by_row(outputs, axis), [one[1] for one in made], *made[0][2:])
+            return by_row(mx.concatenate(made, axis=back), back)
+        outputs = mx.concatenate([one[0] for one in made], axis=back)
+        return (by_row(outputs, back), [one[1] for one in made], *made[0][2:])
 
     return step
 
@@ -299,7 +302,8 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
             return call(layer, x)
         # Models ask for windows in the order in which they use them.
         cache, slot = plan.asked.pop(0)
-        rows = plan.split(by_row(x[:, -1:], 1), 1)
+        axis = 1 if plan.axis else 0
+        rows = plan.split(by_row(x[:, -1:], axis), axis)
         kept = x.shape[1] - 1
         found = []
         for part, own, new in zip(plan.parts, cache.parts, rows, strict=True):
@@ -310,7 +314,7 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
             with part.record:
                 found.append(call(layer, whole))
             own[slot] = mx.contiguous(whole[:, -kept:])
-        return by_row(mx.concatenate(found, axis=1), 1)
+        return by_row(mx.concatenate(found, axis=axis), axis)
 
     return convolve
 
