@@ -4,7 +4,7 @@ Which class rotates which rows together, which norms are stored plus one and whe
 hidden constant was taken from llama.cpp's converters and graphs and mlx-lm's classes, and is tested
 against llama.cpp's logits (`tests/models/test_architectures.py`).
 
-To add an architecture, write its reader in the file of its family and give it a row of `_READERS`:
+To add an architecture, write its reader in the file of its family and name it in `_FAMILIES`:
 docs/adding-a-model.md.
 """
 
@@ -26,91 +26,35 @@ HEADS = {
 }
 """Files of small models that only draft for another -> what they are."""
 
-_READERS = {
-    "afmoe": "mixtures.afmoe",
-    "apertus": "dense.apertus",
-    "arcee": "dense.arcee",
-    "bailingmoe": "bailing.bailingmoe",
-    "bailingmoe2": "bailing.bailingmoe2",
-    "bailingmoe3": "bailing.bailingmoe3",
-    "cohere2": "dense.cohere2",
-    "command-r": "dense.command_r",
-    "deepseek": "deepseek.deepseek",
-    "deepseek2": "deepseek.deepseek2",
-    "deepseek32": "deepseek.deepseek32",
-    "dots1": "mixtures.dots1",
-    "ernie4_5": "ernie.ernie4_5",
-    "ernie4_5-moe": "ernie.ernie4_5_moe",
-    "exaone": "dense.exaone",
-    "exaone-moe": "mixtures.exaone_moe",
-    "exaone4": "dense.exaone4",
-    "falcon-h1": "hybrids.falcon_h1",
-    "gemma": "gemma.gemma",
-    "gemma2": "gemma.gemma2",
-    "gemma3": "gemma.gemma3",
-    "gemma3n": "gemma3n.gemma3n",
-    "gemma4": "gemma4.gemma4",
-    "glm-dsa": "deepseek.glm_dsa",
-    "glm4": "glm.glm4",
-    "glm4moe": "glm.glm4_moe",
-    "gpt-oss": "gpt.gpt_oss",
-    "gpt2": "gpt.gpt2",
-    "gptneox": "gpt.gptneox",
-    "granite": "granite.granite",
-    "granitehybrid": "granite.granite_hybrid",
-    "granitemoe": "granite.granite_moe",
-    "hunyuan-dense": "hunyuan.hunyuan_dense",
-    "hunyuan-moe": "hunyuan.hunyuan_moe",
-    # Converters split its fused tensors and reorder q and k.
-    "internlm2": "llama.llama",
-    "jamba": "hybrids.jamba",
-    "kimi-k3": "hybrids.kimi_k3",
-    "kimi-linear": "hybrids.kimi_linear",
-    "laguna": "step.laguna",
-    "lfm2": "lfm2.lfm2",
-    "lfm2moe": "lfm2.lfm2_moe",
-    "llama": "llama.llama",
-    "llama4": "llama.llama4",
-    "mamba": "mamba.mamba",
-    "mamba2": "mamba.mamba2",
-    "mellum": "mixtures.mellum",
-    "mimo2": "mixtures.mimo2",
-    "minicpm": "minicpm.minicpm",
-    "minicpm3": "minicpm.minicpm3",
-    "minimax-m2": "mixtures.minimax_m2",
-    "minimax-m3": "mixtures.minimax_m3",
-    "mistral3": "dense.mistral3",
-    "mistral4": "deepseek.mistral4",
-    "muse-glimmer": "dense.muse_glimmer",
-    "nanbeige": "dense.nanbeige",
-    "nemotron": "nemotron.nemotron",
-    "nemotron_h": "nemotron.nemotron_h",
-    "nemotron_h_moe": "nemotron.nemotron_h",
-    "olmo": "olmo.olmo",
-    "olmo2": "olmo.olmo2",
-    "olmoe": "olmo.olmoe",
-    "phi2": "dense.phi2",
-    "phi3": "dense.phi3",
-    "qwen2": "qwen.qwen2",
-    "qwen2moe": "qwen.qwen2_moe",
-    "qwen2vl": "qwen.qwen2",
-    "qwen3": "qwen.qwen3",
-    "qwen35": "qwen.qwen35",
-    "qwen35moe": "qwen.qwen35_moe",
-    "qwen3moe": "qwen.qwen3_moe",
-    "qwen3next": "qwen.qwen3_next",
-    "qwen3vl": "qwen.qwen3",
-    "qwen3vlmoe": "qwen.qwen3_moe",
-    "seed_oss": "dense.seed_oss",
-    "smollm3": "dense.smollm3",
-    "spark2_5": "dense.spark2_5",
-    "stablelm": "dense.stablelm",
-    "starcoder2": "dense.starcoder2",
-    "step35": "step.step35",
-    "talkie": "dense.talkie",
+_FAMILIES = {
+    "bailing": "bailingmoe bailingmoe2 bailingmoe3",
+    "deepseek": "deepseek deepseek2 deepseek32 glm-dsa mistral4",
+    "dense": (
+        "apertus arcee cohere2 command-r exaone exaone4 mistral3 muse-glimmer nanbeige phi2 phi3 "
+        "seed_oss smollm3 spark2_5 stablelm starcoder2 talkie"
+    ),
+    "ernie": "ernie4_5 ernie4_5-moe",
+    "gemma": "gemma gemma2 gemma3",
+    "gemma3n": "gemma3n",
+    "gemma4": "gemma4",
+    "glm": "glm4 glm4moe",
+    "gpt": "gpt-oss gpt2 gptneox",
+    "granite": "granite granitehybrid granitemoe",
+    "hunyuan": "hunyuan-dense hunyuan-moe",
+    "hybrids": "falcon-h1 jamba kimi-k3 kimi-linear",
+    "lfm2": "lfm2 lfm2moe",
+    "llama": "internlm2 llama llama4",
+    "mamba": "mamba mamba2",
+    "minicpm": "minicpm minicpm3",
+    "mixtures": "afmoe dots1 exaone-moe mellum mimo2 minimax-m2 minimax-m3",
+    "nemotron": "nemotron nemotron_h nemotron_h_moe",
+    "olmo": "olmo olmo2 olmoe",
+    "qwen": "qwen2 qwen2moe qwen2vl qwen3 qwen35 qwen35moe qwen3moe qwen3next qwen3vl qwen3vlmoe",
+    "step": "laguna step35",
 }
-"""Architecture -> the module of its family and the reader in it, so that only one is imported."""
+"""Module -> the architectures of its family, whose readers are the functions of these names."""
 
+_MODULES = {name: module for module, names in _FAMILIES.items() for name in names.split()}
 
 _LLAMA_CPP = "llama.cpp runs it"
 _ELSEWHERE = {
@@ -178,13 +122,13 @@ def encoder_error(name: str) -> UnsupportedArchitectureError:
 
 def find_reader(architecture: str) -> Reader | None:
     """Return the reader of an architecture, None for an unknown one."""
-    if (row := _READERS.get(architecture)) is None:
+    if architecture not in _MODULES:
         return None
-    family, function = row.split(".")
-    reader: Reader = getattr(importlib.import_module(f"{__name__}.{family}"), function)
+    family = importlib.import_module(f"{__name__}.{_MODULES[architecture]}")
+    reader: Reader = getattr(family, architecture.replace("-", "_"))
     return reader
 
 
 def supported_architectures() -> tuple[str, ...]:
     """Return the values of `general.architecture` that akunu can run, sorted."""
-    return tuple(sorted(_READERS))
+    return tuple(sorted(_MODULES))

@@ -46,7 +46,7 @@ def _has_sections(model: Decoder) -> bool:
     return len(sections) > 1 and sections[0] > 0 and sections[1] > 0
 
 
-def glm4_moe(model: Decoder) -> ModelPlan:
+def glm4moe(model: Decoder) -> ModelPlan:
     """GLM 4.5 to 4.7 for `mlx_lm.models.glm4_moe`.
 
     Part of each head rotates, by halves in both programs. Only some sizes have norms of q and k and

@@ -28,7 +28,7 @@ def granite(model: Decoder) -> ModelPlan:
     return _plan(model, "granite", modules(FEED_FORWARD, layers.GATED), arguments)
 
 
-def granite_moe(model: Decoder) -> ModelPlan:
+def granitemoe(model: Decoder) -> ModelPlan:
     """Granite, mixtures, for `mlx_lm.models.granitemoe`.
 
     Models with shared experts use `granitemoehybrid` with attention in all layers.
@@ -64,7 +64,7 @@ def _plan(
     )
 
 
-def granite_hybrid(model: Decoder) -> ModelPlan:
+def granitehybrid(model: Decoder) -> ModelPlan:
     """Granite 4 with state-space layers, dense or a mixture, for `variants.granite_hybrid`."""
     hybrid = Hybrid.of(model)
     keys = hybrid.keys

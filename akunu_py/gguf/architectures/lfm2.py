@@ -27,7 +27,7 @@ def lfm2(model: Decoder) -> ModelPlan:
     return _plan(model, "lfm2", modules(_FEED_FORWARD, names), arguments)
 
 
-def lfm2_moe(model: Decoder) -> ModelPlan:
+def lfm2moe(model: Decoder) -> ModelPlan:
     """LFM 2 with experts for `mlx_lm.models.lfm2_moe`."""
     dense = experts.leading_dense(model)
     mixture = experts.read(model, dense=dense)

@@ -47,6 +47,9 @@ def llama(model: Decoder) -> ModelPlan:
     )
 
 
+internlm2 = llama  # Converters split its fused tensors and reorder q and k.
+
+
 def attention_biases(model: Decoder) -> tuple[bool, dict[str, NDArray[np.float32]]]:
     """Return whether attention has biases, and zeros for biases that the file lacks.
 

@@ -112,6 +112,9 @@ def nemotron_h(model: Decoder) -> ModelPlan:
     )
 
 
+nemotron_h_moe = nemotron_h
+
+
 def _of(kinds: list[str], kind: str) -> Layers:
     return lambda layer: kinds[layer] == kind
 

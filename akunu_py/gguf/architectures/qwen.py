@@ -34,7 +34,7 @@ def qwen2(model: Decoder) -> ModelPlan:
     )
 
 
-def qwen2_moe(model: Decoder) -> ModelPlan:
+def qwen2moe(model: Decoder) -> ModelPlan:
     """Qwen 1.5 and 2, mixtures, for `mlx_lm.models.qwen2_moe`.
 
     The class ignores scaling of positions. The weights of the chosen experts are not scaled to sum
@@ -69,7 +69,7 @@ def qwen3(model: Decoder) -> ModelPlan:
     )
 
 
-def qwen3_moe(model: Decoder) -> ModelPlan:
+def qwen3moe(model: Decoder) -> ModelPlan:
     """Qwen 3, mixtures, for `mlx_lm.models.qwen3_moe`.
 
     The class ignores scaling of positions. The weights of the chosen experts sum to one, without a
@@ -91,6 +91,10 @@ def qwen3_moe(model: Decoder) -> ModelPlan:
         },
         rotary=rope.layers(model),
     )
+
+
+# Their text is that of the plain models.
+qwen2vl, qwen3vl, qwen3vlmoe = qwen2, qwen3, qwen3moe
 
 
 def _read_mixture(model: Decoder) -> experts.Mixture:
@@ -149,7 +153,7 @@ class _DeltaNets(Decoder):
         return self.mixer.heads // self.mixer.groups
 
 
-def qwen3_next(model: Decoder) -> ModelPlan:
+def qwen3next(model: Decoder) -> ModelPlan:
     """Qwen 3 Next for `mlx_lm.models.qwen3_next`.
 
     Norms are stored plus one, as in the class.
@@ -189,7 +193,7 @@ def qwen35(model: Decoder) -> ModelPlan:
     return _qwen35_plan(nets, "qwen3_5", rules, {"num_experts": 0})
 
 
-def qwen35_moe(model: Decoder) -> ModelPlan:
+def qwen35moe(model: Decoder) -> ModelPlan:
     """Qwen 3.5, mixtures, for `mlx_lm.models.qwen3_5_moe`."""
     nets = _DeltaNets(model.keys, model.tensors)
     mixture = experts.read(nets)
