@@ -37,6 +37,7 @@ class Rule:
     layers: Callable[[int], bool] | None = None
     required: bool = True
     float32: bool = False
+    zeros: int = 0
 
     def applies(self, layer: int) -> bool:
         return self.layers is None or self.layers(layer)
@@ -84,10 +85,15 @@ def parameter(
     layers: Callable[[int], bool] | None = None,
     required: bool = True,
     float32: bool = False,
+    zeros: int = 0,
 ) -> Rule:
-    """Map one tensor, given by its whole name, to one parameter, converted by `convert`."""
+    """Map one tensor, given by its whole name, to one parameter, converted by `convert`.
+
+    With `zeros`, it is not required: so many zeros stand for it.
+    """
     sources = (source,) if isinstance(source, str) else tuple(source)
-    return Rule(sources, target, ("",), rows, None, convert, layers, required, float32)
+    required = required and not zeros
+    return Rule(sources, target, ("",), rows, None, convert, layers, required, float32, zeros)
 
 
 def within(path: str, rules: Iterable[Rule]) -> list[Rule]:

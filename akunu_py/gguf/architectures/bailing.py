@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.gguf.names import FEED_FORWARD, LAYER, Rule, halves_from_neighbours, module, modules
+from akunu_py.gguf.names import LAYER, Rule, halves_from_neighbours, module, modules
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, recurrent, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
-from akunu_py.gguf.parts.experts import Gating
+from akunu_py.gguf.parts.experts import Gating, Mixture
 from akunu_py.gguf.parts.recurrent import Hybrid
 from akunu_py.gguf.plan import ModelPlan
 
 _ATTENTION = f"{LAYER}.attention"
-_ROUTER = f"{FEED_FORWARD}.gate.gate_proj.weight"
-_ROUTER_BIAS = f"{FEED_FORWARD}.gate.expert_bias"
 
 
 def bailingmoe(model: Decoder) -> ModelPlan:
@@ -36,7 +34,7 @@ def bailingmoe(model: Decoder) -> ModelPlan:
     )
     parts = [f"blk.{{}}.{part}" for part in attention.INPUTS]
     rules = [module(parts, f"{_ATTENTION}.query_key_value", rows=rows)]
-    return _plan(model, rules, {}, dense=0)
+    return _plan(model, experts.read(model), rules, {})
 
 
 def bailingmoe2(model: Decoder) -> ModelPlan:
@@ -56,8 +54,8 @@ def bailingmoe2(model: Decoder) -> ModelPlan:
         "score_function": experts.scoring(model, Gating.NONE),
         "moe_router_enable_expert_bias": True,
     }
-    dense = experts.leading_dense(model)
-    return _plan(model, modules(_ATTENTION, names), arguments, dense=dense)
+    mixture = experts.read_behind_dense(model)
+    return _plan(model, mixture, modules(_ATTENTION, names), arguments)
 
 
 def bailingmoe3(model: Decoder) -> ModelPlan:
@@ -85,13 +83,10 @@ def bailingmoe3(model: Decoder) -> ModelPlan:
         raise keys.unsupported("rope.dimension_sections", sections, "positions of text")
     rope.require_unscaled(hybrid)
     head_dim = keys.integer("kda.head_dim", high=MAX_HEAD_DIM)
-    dense = experts.leading_dense(hybrid)
-    mixture = experts.read(hybrid, dense=dense)
+    mixture = experts.read_behind_dense(hybrid)
     experts.require_sigmoid(hybrid)
-    groups, chosen = experts.groups(hybrid, mixture)
     experts.require_normalized(hybrid)
     shared = mixture.feed_forward_size * max(1, experts.shared_count(hybrid))
-    bias = f"{FEED_FORWARD}.gate.expert_bias"
     return hybrid.plan(
         "bailing_moe_v3",
         [
@@ -109,38 +104,29 @@ def bailingmoe3(model: Decoder) -> ModelPlan:
                 rates=lambda rates: recurrent.log_of_decay(-rates),
             ),
             *experts.rules(hybrid, mixture, shared="shared_experts"),
-            *experts.router(mixture.routed, experts.ROUTER, bias),
+            *experts.router(mixture, "gate.expert_bias"),
         ],
         {
             **heads.arguments,
-            **mixture.arguments(),
+            **experts.arguments(hybrid, mixture),
             "head_dim": head_dim,
             "layer_group_size": group,
             "short_conv_kernel_size": recurrent.read_kernel(keys),
             "kda_lower_bound": keys.number("kda.gate_lower_bound", low=-1e3, high=-1e-6),
-            "first_k_dense_replace": dense,
             "num_shared_experts": 1,
             "moe_shared_expert_intermediate_size": (
                 keys.integer("expert_shared_feed_forward_length", 0, low=0) or shared
             ),
-            "n_group": groups,
-            "topk_group": chosen,
-            "routed_scaling_factor": experts.weights_scale(hybrid),
         },
-        constants=experts.zero_biases(hybrid, mixture, bias),
         predicts_further=True,
     )
 
 
 def _plan(
-    model: Decoder, attention_rules: list[Rule], arguments: Mapping[str, Any], *, dense: int
+    model: Decoder, mixture: Mixture, attention_rules: list[Rule], arguments: Mapping[str, Any]
 ) -> ModelPlan:
-    mixture = experts.read(model, dense=dense)
-    groups, chosen = experts.groups(model, mixture)
-    shared = experts.shared_count(model)
     shared_size = model.keys.integer("expert_shared_feed_forward_length", 0, low=0)
-    biased = "moe_router_enable_expert_bias" in arguments
-    weight, bias = experts.router(mixture.routed, _ROUTER, _ROUTER_BIAS)
+    router = experts.router(mixture, "gate.expert_bias", "gate.gate_proj.weight")
     return model.plan(
         "variants.bailing_moe",
         [
@@ -148,23 +134,15 @@ def _plan(
             *modules(LAYER, layers.NORMS),
             *attention_rules,
             *modules(_ATTENTION, {"attn_output": "dense"}),
-            *experts.rules(model, mixture, shared="shared_experts" if shared else None),
-            weight,
-            *([bias] if biased else []),
+            *experts.rules(model, mixture, shared=experts.shared_name(model)),
+            *router[: 2 if "moe_router_enable_expert_bias" in arguments else 1],
         ],
         {
+            **experts.arguments(model, mixture),
             **arguments,
             "rope_scaling": rope.scaling(model),
-            "first_k_dense_replace": dense,
-            **mixture.arguments(),
-            "num_shared_experts": shared,
             "moe_shared_expert_intermediate_size": shared_size or None,
-            "n_group": groups,
-            "topk_group": chosen,
-            "norm_topk_prob": experts.normalizes_weights(model),
-            "routed_scaling_factor": experts.weights_scale(model),
         },
         rotary=rope.factors(model, dims=arguments.get("rotary_dim")),
-        constants=experts.zero_biases(model, mixture, _ROUTER_BIAS) if biased else None,
         predicts_further=True,
     )

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, modules
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder
-from akunu_py.gguf.parts.experts import Gating, Mixture
+from akunu_py.gguf.parts.experts import Gating
 from akunu_py.gguf.plan import ModelPlan
 
 _GLM_LITE_VOCABULARY = 154880
@@ -19,8 +19,7 @@ def deepseek(model: Decoder) -> ModelPlan:
     chosen experts are not scaled to sum to one.
     """
     attention.require_plain_heads(model)
-    dense = experts.leading_dense(model, rest=1)
-    mixture = experts.read(model, dense=dense)
+    mixture = experts.read_behind_dense(model, rest=1)
     if (scale := experts.weights_scale(model)) != 1.0:
         raise model.keys.unsupported("expert_weights_scale", scale, "a scale of 1")
     return model.plan(
@@ -30,11 +29,7 @@ def deepseek(model: Decoder) -> ModelPlan:
             *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
             *experts.rules(model, mixture, shared="shared_experts"),
         ],
-        {
-            **mixture.arguments("n_routed_experts"),
-            "n_shared_experts": experts.shared_count(model, low=1),
-            "first_k_dense_replace": dense,
-        },
+        {**mixture.arguments, "n_shared_experts": experts.shared_count(model, low=1)},
         rotary=rope.layers(model),
     )
 
@@ -42,56 +37,30 @@ def deepseek(model: Decoder) -> ModelPlan:
 def deepseek2(model: Decoder) -> ModelPlan:
     """DeepSeek 2, 3 and R1 for `variants.deepseek2`; also Kimi K2, GLM 4.7 Flash and Youtu."""
     heads = latent_attention.read_heads(model)
-    dense = experts.leading_dense(model)
     arguments: dict[str, Any] = {
         **heads.arguments,
         "model_type": "deepseek_v3",
         "rope_scaling": rope.scaling_with_mscale(model),
-        "first_k_dense_replace": dense,
     }
     rules = [
         *layers.frame(model, copied=True),
         *modules(LAYER, layers.NORMS),
         *latent_attention.rules(model, heads),
     ]
-    if dense == model.num_layers:
+    if experts.leading_dense(model) == model.num_layers:
         model.keys.ignore("expert_count", "expert_shared_count", "expert_weights_scale")
         rules += modules(FEED_FORWARD, layers.GATED)
-        return model.plan("variants.deepseek2", rules, arguments, predicts_further=True)
-    # The first files of GLM 4.7 Flash do not state its gating function.
-    lite = model.vocabulary_size == _GLM_LITE_VOCABULARY and model.num_layers in _GLM_LITE_LAYERS
-    mixture = experts.read(model, dense=dense)
-    return model.plan(
-        "variants.deepseek2",
-        [*rules, *_routed_rules(model, mixture)],
-        {**arguments, **_routing(model, mixture, Gating.SIGMOID if lite else Gating.SOFTMAX)},
-        constants=experts.zero_biases(model, mixture),
-        predicts_further=True,
-    )
-
-
-def _routing(model: Decoder, mixture: Mixture, gating: Gating) -> dict[str, Any]:
-    groups, chosen = experts.groups(model, mixture)
-    return {
-        **mixture.arguments("n_routed_experts"),
-        "n_shared_experts": experts.shared_count(model) or None,
-        "scoring_func": experts.scoring(model, gating),
-        "norm_topk_prob": experts.normalizes_weights(model),
-        "routed_scaling_factor": experts.weights_scale(model),
-        "n_group": groups,
-        "topk_group": chosen,
-    }
-
-
-def _routed_rules(model: Decoder, mixture: Mixture) -> list[Rule]:
-    return [
-        *experts.rules(model, mixture, shared=_shared(model)),
-        *experts.router(mixture.routed),
-    ]
-
-
-def _shared(model: Decoder) -> str | None:
-    return "shared_experts" if experts.shared_count(model) else None
+        arguments["first_k_dense_replace"] = model.num_layers
+    else:
+        # The first files of GLM 4.7 Flash do not state its gating function.
+        lite = model.vocabulary_size == _GLM_LITE_VOCABULARY
+        lite = lite and model.num_layers in _GLM_LITE_LAYERS
+        mixture = experts.read_behind_dense(model)
+        rules += experts.rules(model, mixture, shared=experts.shared_name(model))
+        rules += experts.router(mixture)
+        gating = Gating.SIGMOID if lite else Gating.SOFTMAX
+        arguments |= experts.arguments(model, mixture, gating)
+    return model.plan("variants.deepseek2", rules, arguments, predicts_further=True)
 
 
 def deepseek32(model: Decoder) -> ModelPlan:
@@ -122,8 +91,7 @@ def _sparse(model: Decoder, *, interleaved: bool) -> ModelPlan:
     """Return the plan of a model with indexers, which choose the rows that are attended to."""
     keys = model.keys
     heads = latent_attention.read_heads(model)
-    dense = experts.leading_dense(model)
-    mixture = experts.read(model, dense=dense)
+    mixture = experts.read_behind_dense(model)
     names = {"attn_q_b": "wq_b", "attn_k": "wk", "k_norm": "k_norm", "proj": "weights_proj"}
     indexers = {f"indexer.{source}": target for source, target in names.items()}
     return model.plan(
@@ -133,19 +101,18 @@ def _sparse(model: Decoder, *, interleaved: bool) -> ModelPlan:
             *modules(LAYER, layers.NORMS),
             *latent_attention.rules(model, heads),
             *modules(f"{ATTENTION}.indexer", indexers),
-            *_routed_rules(model, mixture),
+            *experts.rules(model, mixture, shared=experts.shared_name(model)),
+            *experts.router(mixture),
         ],
         {
             **heads.arguments,
-            **_routing(model, mixture, Gating.SIGMOID),
-            "first_k_dense_replace": dense,
+            **experts.arguments(model, mixture),
             "rope_scaling": rope.scaling_with_mscale(model),
             "index_n_heads": keys.integer("attention.indexer.head_count", high=MAX_HEADS),
             "index_head_dim": keys.integer("attention.indexer.key_length", high=MAX_HEAD_DIM),
             "index_topk": keys.integer("attention.indexer.top_k"),
             "indexer_rope_interleave": interleaved,
         },
-        constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )
 
@@ -154,9 +121,8 @@ def mistral4(model: Decoder) -> ModelPlan:
     """Mistral Small 4 for `mlx_lm.models.mistral4`: DeepSeek's attention, and Mistral's queries."""
     keys = model.keys
     heads = latent_attention.read_heads(model)
-    dense = experts.leading_dense(model)
-    mixture = experts.read(model, dense=dense)
-    routing = _routing(model, mixture, Gating.SOFTMAX)
+    mixture = experts.read_behind_dense(model)
+    routing = experts.arguments(model, mixture, Gating.SOFTMAX)
     if routing["scoring_func"] != "softmax":
         raise keys.unsupported("expert_gating_func", routing["scoring_func"], "softmax (1)")
     parameters = rope.tempered(model, rope.scaling_with_mscale(model), rope.temperature(model))
@@ -171,12 +137,7 @@ def mistral4(model: Decoder) -> ModelPlan:
             *modules(LAYER, layers.NORMS),
             *latent_attention.rules(model, heads),
             *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
-            *experts.rules(model, mixture, shared=_shared(model)),
+            *experts.rules(model, mixture, shared=experts.shared_name(model)),
         ],
-        {
-            **heads.arguments,
-            **routing,
-            "first_k_dense_replace": dense,
-            "rope_parameters": parameters,
-        },
+        {**heads.arguments, **routing, "rope_parameters": parameters},
     )

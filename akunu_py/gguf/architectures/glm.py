@@ -54,36 +54,24 @@ def glm4moe(model: Decoder) -> ModelPlan:
     """
     attention.require_equal_widths(model)
     rotated = rope.rotated_dims(model)
-    dense = experts.leading_dense(model)
-    mixture = experts.read(model, dense=dense)
-    experts.require_sigmoid(model)
-    experts.require_one_group(model, mixture)
-    normed = experts.normalizes_weights(model)
-    if normed:
-        experts.require_several(model, [mixture.used])
-    shared = experts.shared_count(model)
+    mixture = experts.read_behind_dense(model)
+    experts.require_sigmoid(model, mixture)
+    experts.require_several(model, mixture.used, normed=experts.normalizes_weights(model))
     return model.plan(
         "glm4_moe",
         [
             *layers.llama(model, norms=layers.NORMS_BETWEEN, feed_forward={}, copied=True),
             *modules(ATTENTION, layers.HEAD_NORMS, required=False),
-            *experts.rules(model, mixture, shared="shared_experts" if shared else None),
-            *experts.router(mixture.routed),
+            *experts.rules(model, mixture, shared=experts.shared_name(model)),
+            *experts.router(mixture),
         ],
         {
             "attention_bias": attention.has_biases(model),
             "use_qk_norm": "blk.0.attn_q_norm.weight" in model.tensors,
             "partial_rotary_factor": rope.share(rotated, model.head_dim),
             "rope_scaling": None,
-            "first_k_dense_replace": dense,
-            **mixture.arguments("n_routed_experts"),
-            "n_shared_experts": shared or None,
-            "n_group": 1,
-            "topk_group": 1,
-            "norm_topk_prob": normed,
-            "routed_scaling_factor": experts.weights_scale(model),
+            **experts.arguments(model, mixture),
         },
         rotary=rope.layers(model, dims=rotated),
-        constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )

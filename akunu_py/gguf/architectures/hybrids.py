@@ -16,7 +16,6 @@ from akunu_py.gguf.names import (
 )
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, recurrent, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
-from akunu_py.gguf.parts.experts import Gating
 from akunu_py.gguf.parts.recurrent import Hybrid
 from akunu_py.gguf.plan import ModelPlan
 
@@ -127,10 +126,10 @@ def kimi_linear(model: Decoder) -> ModelPlan:
         raise keys.unsupported("attention.q_lora_rank", rank, "queries that come from the input")
     # The first files have one fused matrix, but the keys of new files.
     heads = replace(heads, split=hybrid.has_any(".attn_k_b.weight"))
-    dense = experts.leading_dense(hybrid)
-    mixture = experts.read(hybrid, dense=dense)
+    mixture = experts.read_behind_dense(hybrid)
     experts.require_one_group(hybrid, mixture)
-    experts.require_several(hybrid, [mixture.used])
+    experts.require_several(hybrid, mixture.used)
+    routing = experts.arguments(hybrid, mixture, shared=1)
     head_dim = keys.integer("kda.head_dim", high=MAX_HEAD_DIM)
     bias = f"{FEED_FORWARD}.e_score_correction_bias"
     return hybrid.plan(
@@ -153,15 +152,11 @@ def kimi_linear(model: Decoder) -> ModelPlan:
         ],
         {
             **heads.arguments,
-            "num_experts": mixture.count,
+            **routing,
             "num_experts_per_token": mixture.used,
-            "moe_intermediate_size": mixture.feed_forward_size,
-            "moe_router_activation_func": experts.scoring(hybrid, Gating.SIGMOID),
+            "moe_router_activation_func": routing["scoring_func"],
             "moe_renormalize": True,
             "moe_layer_freq": 1,
-            "routed_scaling_factor": experts.weights_scale(hybrid),
-            "num_shared_experts": experts.shared_count(hybrid, low=1),
-            "first_k_dense_replace": dense,
             "linear_attn_config": {
                 "num_heads": hybrid.num_heads,
                 "head_dim": head_dim,
@@ -190,10 +185,9 @@ def kimi_k3(model: Decoder) -> ModelPlan:
     keys = hybrid.keys
     hybrid.require_both_kinds("delta nets")
     heads = latent_attention.read_heads(hybrid)
-    mixture = experts.read(hybrid, dense=experts.leading_dense(hybrid))
-    experts.require_sigmoid(hybrid)
-    experts.require_one_group(hybrid, mixture)
-    experts.require_several(hybrid, [mixture.used])
+    mixture = experts.read_behind_dense(hybrid)
+    experts.require_sigmoid(hybrid, mixture)
+    experts.require_several(hybrid, mixture.used)
     linear_beta = keys.number("activation.situ_linear_beta", low=-1e6, high=1e6)
     rules = [
         *layers.frame(hybrid, tied=False),
@@ -203,9 +197,7 @@ def kimi_k3(model: Decoder) -> ModelPlan:
         *_k3_nets(hybrid),
         *experts.rules(hybrid, mixture, shared="shared_experts"),
         *modules(FEED_FORWARD, _K3_LATENT, layers=mixture.routed),
-        *experts.router(
-            mixture.routed, bias=f"{FEED_FORWARD}.e_score_correction_bias", required=True
-        ),
+        *experts.router(mixture, "e_score_correction_bias", required=True),
         *(
             parameter(
                 f"{source}.weight",
@@ -223,13 +215,9 @@ def kimi_k3(model: Decoder) -> ModelPlan:
         within("language_model", rules),
         {
             **heads.arguments,
-            "num_experts": mixture.count,
+            **experts.arguments(hybrid, mixture, shared=1),
             "num_experts_per_token": mixture.used,
-            "moe_intermediate_size": mixture.feed_forward_size,
             "moe_renormalize": experts.normalizes_weights(hybrid),
-            "routed_scaling_factor": experts.weights_scale(hybrid),
-            "num_shared_experts": experts.shared_count(hybrid, low=1),
-            "first_k_dense_replace": experts.leading_dense(hybrid),
             "routed_expert_hidden_size": keys.integer("expert_latent_length"),
             "latent_moe_use_norm": True,
             "attn_res_block_size": keys.integer("attn_res.block_size"),

@@ -29,17 +29,15 @@ def lfm2(model: Decoder) -> ModelPlan:
 
 def lfm2moe(model: Decoder) -> ModelPlan:
     """LFM 2 with experts for `mlx_lm.models.lfm2_moe`."""
-    dense = experts.leading_dense(model)
-    mixture = experts.read(model, dense=dense)
+    mixture = experts.read_behind_dense(model)
     experts.require_sigmoid(model)
-    weight, bias = f"{_FEED_FORWARD}.gate.weight", f"{_FEED_FORWARD}.expert_bias"
     rules = [
         *experts.rules(model, mixture, _FEED_FORWARD),
-        *experts.router(mixture.routed, weight, bias, required=True),
+        *experts.router(mixture, "expert_bias", at=_FEED_FORWARD, required=True),
     ]
     arguments = {
-        **mixture.arguments(),
-        "num_dense_layers": dense,
+        **mixture.arguments,
+        "num_dense_layers": mixture.leading,
         "norm_topk_prob": True,
         "use_expert_bias": True,
         "routed_scaling_factor": model.keys.number("expert_weights_scale", 1.0, low=0, high=1e6),

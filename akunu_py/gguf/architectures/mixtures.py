@@ -17,10 +17,8 @@ def afmoe(model: Decoder) -> ModelPlan:
     windowed = windows.windowed_layers(model, 4)
     if (period := windows.period(model, windowed)) != 4:
         raise model.keys.unsupported(windows.PATTERN, period, "a period of four layers")
-    dense = experts.leading_dense(model)
-    mixture = experts.read(model, dense=dense)
+    mixture = experts.read_behind_dense(model)
     experts.require_one_group(model, mixture)
-    shared = experts.shared_count(model)
     norms = {
         "attn_norm": "input_layernorm",
         "post_attention_norm": "post_attention_layernorm",
@@ -36,23 +34,16 @@ def afmoe(model: Decoder) -> ModelPlan:
                 heads={"attn_gate": "gate_proj", **layers.HEAD_NORMS},
                 feed_forward={},
             ),
-            *experts.rules(
-                model, mixture, routed="experts", shared="shared_experts" if shared else None
-            ),
-            *experts.router(
-                mixture.routed,
-                f"{FEED_FORWARD}.router.gate.weight",
-                f"{FEED_FORWARD}.expert_bias",
-                required=True,
-            ),
+            *experts.rules(model, mixture, routed="experts", shared=experts.shared_name(model)),
+            *experts.router(mixture, "expert_bias", "router.gate.weight", required=True),
         ],
         {
             "layer_types": windows.layer_types(windowed),
             "sliding_window": windows.size(model),
             "rope_scaling": rope.scaling(model),
-            **mixture.arguments(),
-            "num_shared_experts": shared,
-            "num_dense_layers": dense,
+            **mixture.arguments,
+            "num_shared_experts": experts.shared_count(model),
+            "num_dense_layers": mixture.leading,
             "route_norm": experts.normalizes_weights(model),
             "route_scale": experts.weights_scale(model),
             "score_func": experts.scoring(model, Gating.SIGMOID),
@@ -64,26 +55,16 @@ def afmoe(model: Decoder) -> ModelPlan:
 def dots1(model: Decoder) -> ModelPlan:
     """dots.llm1 for `mlx_lm.models.dots1`, whose router uses a sigmoid."""
     attention.require_whole_heads(model)
-    dense = experts.leading_dense(model, rest=1)
-    mixture = experts.read(model, dense=dense)
-    experts.require_sigmoid(model)
-    experts.require_one_group(model, mixture)
+    mixture = experts.read_behind_dense(model, rest=1)
+    experts.require_sigmoid(model, mixture)
     return model.plan(
         "dots1",
         [
             *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
             *experts.rules(model, mixture, routed="experts", shared="shared_experts"),
-            *experts.router(mixture.routed),
+            *experts.router(mixture),
         ],
-        {
-            "first_k_dense_replace": dense,
-            **mixture.arguments("n_routed_experts"),
-            "n_shared_experts": experts.shared_count(model, low=1),
-            "norm_topk_prob": experts.normalizes_weights(model),
-            "routed_scaling_factor": experts.weights_scale(model),
-            "rope_scaling": rope.scaling(model),
-        },
-        constants=experts.zero_biases(model, mixture),
+        {**experts.arguments(model, mixture, shared=1), "rope_scaling": rope.scaling(model)},
     )
 
 
@@ -93,33 +74,24 @@ def exaone_moe(model: Decoder) -> ModelPlan:
     rope.require_one_base(model)
     windowed = windows.windowed_layers(model, 4)
     windows.require_both_kinds(model, windowed)
-    dense = experts.leading_dense(model)
-    mixture = experts.read(model, dense=dense)
-    experts.require_sigmoid(model)
-    experts.require_one_group(model, mixture)
-    normed = experts.normalizes_weights(model)
-    if normed:
-        experts.require_several(model, [mixture.used])
-    shared = experts.shared_count(model)
+    mixture = experts.read_behind_dense(model)
+    experts.require_sigmoid(model, mixture)
+    experts.require_several(model, mixture.used, normed=experts.normalizes_weights(model))
     return model.plan(
         "exaone_moe",
         [
             *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
-            *experts.rules(model, mixture, shared="shared_experts" if shared else None),
-            *experts.router(mixture.routed),
+            *experts.rules(model, mixture, shared=experts.shared_name(model)),
+            *experts.router(mixture),
         ],
         {
-            **mixture.arguments(),
-            "num_shared_experts": shared,
+            **experts.arguments(model, mixture),
             "is_moe_layer": [mixture.routed(layer) for layer in range(model.num_layers)],
             "layer_types": windows.layer_types(windowed),
             "sliding_window": windows.size(model),
-            "norm_topk_prob": normed,
-            "routed_scaling_factor": experts.weights_scale(model),
             "rope_scaling": rope.scaling(model),
         },
         rotary=rope.factors(model),
-        constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )
 
@@ -134,13 +106,12 @@ def minimax_m2(model: Decoder) -> ModelPlan:
     mixture = experts.read(model, "feed_forward_length")
     experts.require_sigmoid(model)
     target = f"{LAYER}.block_sparse_moe"
-    bias = f"{target}.e_score_correction_bias"
     return model.plan(
         "minimax",
         [
             *layers.llama(model, heads=layers.HEAD_NORMS, feed_forward={}),
             *experts.rules(model, mixture, target),
-            *experts.router(mixture.routed, f"{target}.gate.weight", bias, required=True),
+            *experts.router(mixture, "e_score_correction_bias", at=target, required=True),
         ],
         {
             "num_local_experts": mixture.count,
@@ -160,9 +131,8 @@ def minimax_m3(model: Decoder) -> ModelPlan:
     """
     attention.require_equal_widths(model)
     keys = model.keys
-    mixture = experts.read(model, dense=experts.leading_dense(model))
-    experts.require_sigmoid(model)
-    experts.require_one_group(model, mixture)
+    mixture = experts.read_behind_dense(model)
+    experts.require_sigmoid(model, mixture)
     experts.require_normalized(model)
     index_heads = keys.integer("attention.indexer.head_count", high=MAX_HEADS)
     if index_heads != model.num_kv_heads:
@@ -170,7 +140,6 @@ def minimax_m3(model: Decoder) -> ModelPlan:
         raise keys.unsupported("attention.indexer.head_count", index_heads, wanted)
     routed = [mixture.routed(layer) for layer in range(model.num_layers)]
     target = f"{LAYER}.block_sparse_moe"
-    bias = f"{target}.e_score_correction_bias"
     indexers = {
         f"indexer.{part}": f"index_{part}" for part in ("q_proj", "k_proj", "q_norm", "k_norm")
     }
@@ -180,7 +149,7 @@ def minimax_m3(model: Decoder) -> ModelPlan:
         *modules(FEED_FORWARD, layers.GATED, layers=mixture.dense),
         *experts.stacks(model, mixture, f"{target}.switch_mlp"),
         *modules(f"{target}.shared_experts", experts.SHARED, layers=mixture.routed),
-        *experts.router(mixture.routed, f"{target}.gate.weight", bias, required=True),
+        *experts.router(mixture, "e_score_correction_bias", at=target, required=True),
     ]
     arguments = {
         "intermediate_size": mixture.feed_forward_size,
@@ -230,7 +199,7 @@ def mellum(model: Decoder) -> ModelPlan:
             *experts.rules(model, mixture),
         ],
         {
-            **mixture.arguments(),
+            **mixture.arguments,
             "norm_topk_prob": True,
             "layer_types": windows.layer_types(windowed),
             "sliding_window": window,
@@ -273,7 +242,7 @@ def mimo2(model: Decoder) -> ModelPlan:
             *modules(ATTENTION, {"attn_output": "o_proj"}),
             parameter("blk.{}.attn_sinks.weight", f"{ATTENTION}.{sink}", required=False),
             *experts.rules(model, mixture),
-            *experts.router(mixture.routed),
+            *experts.router(mixture),
         ],
         {
             "num_attention_heads": heads[0],
@@ -292,7 +261,7 @@ def mimo2(model: Decoder) -> ModelPlan:
             "attention_value_scale": keys.number("attention.value_scale", 1.0, low=0, high=1e3),
             "swa_rope_theta": rope.window_base(model),
             "layernorm_epsilon": model.rms_eps,
-            **mixture.arguments("n_routed_experts"),
+            **mixture.arguments,
             "n_shared_experts": None,
             "moe_layer_freq": [int(flag) for flag in routed],
             "topk_method": "noaux_tc",
@@ -302,6 +271,5 @@ def mimo2(model: Decoder) -> ModelPlan:
             "n_group": 1,
             "topk_group": 1,
         },
-        constants=experts.zero_biases(model, mixture),
         predicts_further=True,
     )

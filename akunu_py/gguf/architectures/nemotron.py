@@ -66,8 +66,7 @@ def nemotron_h(model: Decoder) -> ModelPlan:
             raise keys.unsupported(key, widths, "both mixers and attention")
     arguments: dict[str, Any]
     if part == _EXPERTS:
-        arguments = _mixture_arguments(hybrid, widths)
-        rules = _mixture_rules(_of(kinds, _EXPERTS))
+        rules, arguments = _mixture(hybrid, widths)
     else:
         different = sorted(set(widths) - {0})
         if len(different) > 1:
@@ -119,24 +118,35 @@ def _of(kinds: list[str], kind: str) -> Layers:
     return lambda layer: kinds[layer] == kind
 
 
-def _mixture_arguments(model: Decoder, widths: list[int]) -> dict[str, Any]:
+def _mixture(model: Decoder, widths: list[int]) -> tuple[list[Rule], dict[str, Any]]:
     keys = model.keys
     per_layer = _read_experts(model, widths)
     sizes = [pair for pair in per_layer if pair]
     size, used = sizes[0] if sizes else (1, 1)
     count = keys.integer("expert_count", high=experts.MAX_EXPERTS)
-    experts.require_one_group(model, experts.Mixture(count, used, size, frozenset()))
+    routed = frozenset(layer for layer, width in enumerate(widths) if width)
+    mixture = experts.Mixture(count, used, size, routed)
+    experts.require_one_group(model, mixture)
     normed = experts.normalizes_weights(model)
-    if normed:
-        experts.require_several(model, [number for _, number in sizes])
+    experts.require_several(model, *(number for _, number in sizes), normed=normed)
     keys.ignore("expert_shared_count")
     latent = model.has_any(".ffn_latent_down.weight")
-    return {
+    names = {
+        "ffn_up_exps": "switch_mlp.fc1",
+        "ffn_down_exps": "switch_mlp.fc2",
+        "ffn_up_shexp": "shared_experts.up_proj",
+        "ffn_down_shexp": "shared_experts.down_proj",
+    }
+    if latent:
+        names |= {"ffn_latent_down": "fc1_latent_proj", "ffn_latent_up": "fc2_latent_proj"}
+    rules = [
+        *experts.router(mixture, at=_MIXER, required=True),
+        *modules(_MIXER, names, layers=mixture.routed),
+    ]
+    arguments = {
         # The width of dense feed-forward parts, which a mixture does not have.
         "intermediate_size": 1,
-        "n_routed_experts": count,
-        "num_experts_per_tok": used,
-        "moe_intermediate_size": size,
+        **mixture.arguments,
         "moe_per_layer": per_layer if len(set(sizes)) > 1 else None,
         "moe_latent_size": keys.integer("moe_latent_size") if latent else None,
         # However many there are, the file fuses them.
@@ -147,6 +157,7 @@ def _mixture_arguments(model: Decoder, widths: list[int]) -> dict[str, Any]:
         "norm_topk_prob": normed,
         "routed_scaling_factor": experts.weights_scale(model),
     }
+    return rules, arguments
 
 
 def _read_experts(model: Decoder, widths: list[int]) -> list[tuple[int, int] | None]:
@@ -169,18 +180,3 @@ def _read_experts(model: Decoder, widths: list[int]) -> list[tuple[int, int] | N
             raise keys.error("expert_used_count", number, "above 0 in layers with experts")
         found.append((size, number) if width else None)
     return found
-
-
-def _mixture_rules(routed: Layers) -> list[Rule]:
-    names = {
-        "ffn_up_exps": "switch_mlp.fc1",
-        "ffn_down_exps": "switch_mlp.fc2",
-        "ffn_up_shexp": "shared_experts.up_proj",
-        "ffn_down_shexp": "shared_experts.down_proj",
-    }
-    latent = {"ffn_latent_down": "fc1_latent_proj", "ffn_latent_up": "fc2_latent_proj"}
-    return [
-        *experts.router(routed, f"{_MIXER}.gate.weight", f"{_MIXER}.gate.e_score_correction_bias"),
-        *modules(_MIXER, names, layers=routed),
-        *modules(_MIXER, latent, layers=routed, required=False),
-    ]

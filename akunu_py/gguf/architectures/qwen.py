@@ -49,7 +49,7 @@ def qwen2moe(model: Decoder) -> ModelPlan:
             *_mixture_rules(model, mixture, FEED_FORWARD, shared=True),
         ],
         {
-            **mixture.arguments(),
+            **mixture.arguments,
             "shared_expert_intermediate_size": model.keys.integer(
                 "expert_shared_feed_forward_length", model.feed_forward_size
             ),
@@ -84,7 +84,7 @@ def qwen3moe(model: Decoder) -> ModelPlan:
             *_mixture_rules(model, mixture, FEED_FORWARD, shared=False),
         ],
         {
-            **mixture.arguments(),
+            **mixture.arguments,
             "norm_topk_prob": True,
             "decoder_sparse_step": 1,
             "mlp_only_layers": [],
@@ -276,7 +276,7 @@ def _delta_net_arguments(nets: _DeltaNets) -> dict[str, Any]:
 
 def _delta_mixture_arguments(nets: _DeltaNets, mixture: experts.Mixture) -> dict[str, Any]:
     return {
-        **mixture.arguments(),
+        **mixture.arguments,
         "shared_expert_intermediate_size": nets.keys.integer("expert_shared_feed_forward_length"),
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,

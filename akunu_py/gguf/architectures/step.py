@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
+from akunu_py.gguf.names import ATTENTION, LAYER, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
 from akunu_py.gguf.parts.decoder import MAX_HEADS, MAX_LAYERS, Decoder, read_head_dim
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors
 
-_ROUTER = f"{FEED_FORWARD}.gate.gate.weight"
-_ROUTER_BIAS = f"{FEED_FORWARD}.gate.router_bias"
 _NAMES = {"attn_output": "o_proj", "attn_gate": "g_proj", **layers.HEAD_NORMS}
 
 
@@ -28,9 +26,8 @@ def step35(model: Decoder) -> ModelPlan:
         if (size := keys.integer(key, head_dim)) != head_dim:
             raise keys.unsupported(key, size, f"the width of the head, {head_dim}")
     rope.require_unscaled(model)
-    mixture = experts.read(model, dense=experts.leading_dense(model, rest=1))
-    experts.require_sigmoid(model)
-    experts.require_one_group(model, mixture)
+    mixture = experts.read_behind_dense(model, rest=1)
+    experts.require_sigmoid(model, mixture)
     sizes = [
         (heads[kind] * head_dim, kv_heads[kind] * head_dim, kv_heads[kind] * head_dim)
         for kind in windowed
@@ -43,7 +40,7 @@ def step35(model: Decoder) -> ModelPlan:
             *attention.inputs_by_layer(model, sizes),
             *modules(ATTENTION, _NAMES),
             *experts.rules(model, mixture, shared="share_expert"),
-            *experts.router(mixture.routed, _ROUTER, _ROUTER_BIAS),
+            *experts.router(mixture, "gate.router_bias", "gate.gate.weight"),
         ],
         {
             "num_attention_heads": heads[0],
@@ -73,7 +70,6 @@ def step35(model: Decoder) -> ModelPlan:
             "swiglu_limits_shared": keys.layer_numbers("swiglu_clamp_shexp", model.num_layers),
         },
         rotary=_factors(model, head_dim, windowed),
-        constants=experts.zero_biases(model, mixture, _ROUTER_BIAS),
         predicts_further=True,
     )
 
@@ -99,14 +95,12 @@ def laguna(model: Decoder) -> ModelPlan:
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
     if (rows := model.rows_of("blk.0.attn_gate.weight")) != heads[0]:
         raise keys.unsupported("attn_gate", f"{rows} wide", "a gate for each head")
-    mixture = experts.read(model, dense=experts.leading_dense(model))
-    experts.require_sigmoid(model)
-    experts.require_one_group(model, mixture)
+    mixture = experts.read_behind_dense(model)
+    experts.require_sigmoid(model, mixture)
     experts.require_normalized(model)
     # Their width is that of all.
     keys.ignore("expert_shared_count")
     width = kv_heads * head_dim
-    router, bias = f"{FEED_FORWARD}.gate.proj.weight", experts.ROUTER_BIAS
     return model.plan(
         "laguna",
         [
@@ -117,7 +111,7 @@ def laguna(model: Decoder) -> ModelPlan:
             ),
             *modules(ATTENTION, _NAMES),
             *experts.rules(model, mixture, shared="shared_expert"),
-            *experts.router(mixture.routed, router, bias),
+            *experts.router(mixture, weight="gate.proj.weight"),
         ],
         {
             "num_attention_heads": heads[0],
@@ -130,11 +124,10 @@ def laguna(model: Decoder) -> ModelPlan:
             "mlp_layer_types": [
                 "dense" if mixture.dense(layer) else "sparse" for layer in range(model.num_layers)
             ],
-            **mixture.arguments(),
+            **mixture.arguments,
             "shared_expert_intermediate_size": keys.integer("expert_shared_feed_forward_length"),
             "moe_routed_scaling_factor": experts.weights_scale(model),
         },
-        constants=experts.zero_biases(model, mixture, bias),
     )
 
 

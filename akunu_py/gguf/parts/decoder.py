@@ -198,6 +198,13 @@ class Decoder:
         if predicts_further and further:
             ignored += rf"|blk\.({'|'.join(map(str, further))})\..*"
         given = {"model_type": model.rpartition(".")[2], **arguments}
+        rules = list(rules)
+        zeros = {
+            rule.target.format(layer): np.zeros(rule.zeros, np.float32)
+            for rule in rules
+            for layer in range(self.num_layers if rule.zeros else 0)
+            if rule.applies(layer) and rule.sources[0].format(layer) not in self.tensors
+        }
         return ModelPlan(
             architecture=self.keys.architecture,
             model=model,
@@ -207,7 +214,7 @@ class Decoder:
             context_length=self.context_length,
             vocabulary_size=self.vocabulary_size,
             rotary=rotary,
-            constants=constants or {},
+            constants={**zeros, **(constants or {})},
             wide_range=wide_range,
         )
 

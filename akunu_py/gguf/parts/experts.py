@@ -1,11 +1,11 @@
 """Mixtures of experts: their keys, their routers, and the stacks of their weights."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter
 from akunu_py.gguf.parts.decoder import Decoder
@@ -17,9 +17,6 @@ MAX_EXPERTS = 1 << 14
 MAX_SHARED = 1 << 10
 SHARED = {"ffn_gate_shexp": "gate_proj", "ffn_up_shexp": "up_proj", "ffn_down_shexp": "down_proj"}
 """The shared experts, through which all tokens go; GGUF always fuses them."""
-
-ROUTER = f"{FEED_FORWARD}.gate.weight"
-ROUTER_BIAS = f"{FEED_FORWARD}.gate.e_score_correction_bias"
 
 
 class Gating(IntEnum):
@@ -40,13 +37,17 @@ class Mixture:
     used: int  # Experts that each token uses.
     feed_forward_size: int  # Of one expert.
     layers: frozenset[int]  # The other layers have a plain feed-forward part.
+    leading: int = 0  # Such layers before all others.
 
-    def arguments(self, count: str = "num_experts") -> dict[str, int]:
-        """Return the sizes as most classes name them; they differ in the name of `count`."""
+    @property
+    def arguments(self) -> dict[str, int]:
+        """The sizes, under the names of most classes."""
         return {
-            count: self.count,
+            "num_experts": self.count,
+            "n_routed_experts": self.count,
             "num_experts_per_tok": self.used,
             "moe_intermediate_size": self.feed_forward_size,
+            "first_k_dense_replace": self.leading,
         }
 
     def routed(self, layer: int) -> bool:
@@ -65,20 +66,22 @@ def read(
     model: Decoder,
     size_key: str = "expert_feed_forward_length",
     *,
-    dense: int = 0,
     layers: Iterable[int] | None = None,
 ) -> Mixture:
-    """Return the sizes of the experts, with their width from `size_key`.
-
-    `layers` have experts, by default all but the first `dense` layers.
-    """
+    """Return the sizes of the experts, with their width from `size_key`, in `layers`, or all."""
     count = model.keys.integer("expert_count", high=MAX_EXPERTS)
     return Mixture(
         count=count,
         used=model.keys.integer("expert_used_count", high=count),
         feed_forward_size=model.keys.integer(size_key),
-        layers=frozenset(range(dense, model.num_layers) if layers is None else layers),
+        layers=frozenset(range(model.num_layers) if layers is None else layers),
     )
+
+
+def read_behind_dense(model: Decoder, *, rest: int = 0) -> Mixture:
+    """Return the sizes of the experts of all layers but the leading dense ones."""
+    dense = leading_dense(model, rest=rest)
+    return replace(read(model, layers=range(dense, model.num_layers)), leading=dense)
 
 
 def leading_dense(model: Decoder, *, rest: int = 0) -> int:
@@ -105,10 +108,15 @@ def scoring(model: Decoder, default: Gating) -> str:
     return names[gating]
 
 
-def require_sigmoid(model: Decoder) -> None:
-    """Raise UnsupportedArchitectureError for any gating function but the sigmoid."""
+def require_sigmoid(model: Decoder, mixture: Mixture | None = None) -> None:
+    """Raise UnsupportedArchitectureError for any gating function but the sigmoid.
+
+    With a mixture its experts must be in one group, too.
+    """
     if (gating := _gating(model, Gating.SIGMOID)) is not Gating.SIGMOID:
         raise model.keys.unsupported("expert_gating_func", int(gating), "a sigmoid (2)")
+    if mixture is not None:
+        require_one_group(model, mixture)
 
 
 def _gating(model: Decoder, default: Gating) -> Gating:
@@ -152,18 +160,44 @@ def require_normalized(model: Decoder) -> None:
         raise model.keys.unsupported("expert_weights_norm", False, "weights that sum to one")
 
 
-def require_several(model: Decoder, used: Iterable[int]) -> None:
-    """Raise UnsupportedArchitectureError if a token uses only one expert.
+def require_several(model: Decoder, *used: int, normed: bool = True) -> None:
+    """Raise UnsupportedArchitectureError if a token uses only one expert, unless not `normed`.
 
     Classes leave the weight of a single expert unchanged, llama.cpp sets it to one.
     """
-    if 1 in used:
+    if normed and 1 in used:
         raise model.keys.unsupported("expert_used_count", 1, "several experts a token")
 
 
 def weights_scale(model: Decoder) -> float:
     """Return the final factor of the chosen experts' weights; files may say 0 for 1."""
     return model.keys.number("expert_weights_scale", 0.0, low=-1e-30, high=1e3) or 1.0
+
+
+def arguments(
+    model: Decoder, mixture: Mixture, default: Gating = Gating.SIGMOID, *, shared: int = 0
+) -> dict[str, Any]:
+    """Return the arguments of classes that choose experts as DeepSeek's do.
+
+    The file states at least `shared` shared experts; `default` as in `scoring`.
+    """
+    count, chosen = groups(model, mixture)
+    shared = shared_count(model, low=shared)
+    return {
+        **mixture.arguments,
+        "n_shared_experts": shared or None,
+        "num_shared_experts": shared,
+        "scoring_func": scoring(model, default),
+        "norm_topk_prob": normalizes_weights(model),
+        "routed_scaling_factor": weights_scale(model),
+        "n_group": count,
+        "topk_group": chosen,
+    }
+
+
+def shared_name(model: Decoder) -> str | None:
+    """Return the usual name of the module of shared experts, None for a file without any."""
+    return "shared_experts" if shared_count(model) else None
 
 
 def rules(
@@ -220,29 +254,23 @@ def _half_of_each(mixture: Mixture, half: int) -> RowOrder:
 
 
 def router(
-    layers: Callable[[int], bool],
-    weight: str = ROUTER,
-    bias: str = ROUTER_BIAS,
+    mixture: Mixture,
+    bias: str = "gate.e_score_correction_bias",
+    weight: str = "gate.weight",
     *,
+    at: str = FEED_FORWARD,
     required: bool = False,
 ) -> list[Rule]:
     """Return the rules for routers with a bias that affects only the choice.
 
     Weight and bias stay in float32, as in the models' own programs, because choices depend on small
-    differences. `required` says whether there must be a bias.
+    differences. Zeros stand for a bias that is not `required`.
     """
+    names = {"ffn_gate_inp.weight": weight, "exp_probs_b.bias": bias}
     return [
-        parameter("blk.{}.ffn_gate_inp.weight", weight, layers=layers, float32=True),
-        parameter("blk.{}.exp_probs_b.bias", bias, layers=layers, required=required, float32=True),
-    ]
-
-
-def zero_biases(
-    model: Decoder, mixture: Mixture, bias: str = ROUTER_BIAS
-) -> Mapping[str, NDArray[np.float32]]:
-    """Return zeros for the biases of routers that the file lacks."""
-    return {
-        bias.format(layer): np.zeros(mixture.count, np.float32)
-        for layer in sorted(mixture.layers)
-        if f"blk.{layer}.exp_probs_b.bias" not in model.tensors
-    }
+        parameter(
+            f"blk.{{}}.{source}", f"{at}.{target}", layers=mixture.routed, float32=True,
+            zeros=0 if required or target == weight else mixture.count,
+        )
+        for source, target in names.items()
+    ]  # fmt: skip
