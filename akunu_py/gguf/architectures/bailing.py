@@ -63,9 +63,8 @@ def bailingmoe3(model: Decoder) -> ModelPlan:
 
     The last layer of each group has attention, and so have layers behind the last whole group.
     """
-    hybrid = Hybrid.of(model)
+    hybrid = Hybrid.of(model, "delta nets")
     keys, count = hybrid.keys, hybrid.num_layers
-    hybrid.require_both_kinds("delta nets")
     heads = latent_attention.read_heads(hybrid)
     group = hybrid.attention_layers[0] + 1
     whole = count // group * group
@@ -118,7 +117,6 @@ def bailingmoe3(model: Decoder) -> ModelPlan:
                 keys.integer("expert_shared_feed_forward_length", 0, low=0) or shared
             ),
         },
-        predicts_further=True,
     )
 
 
@@ -144,5 +142,4 @@ def _plan(
             "moe_shared_expert_intermediate_size": shared_size or None,
         },
         rotary=rope.factors(model, dims=arguments.get("rotary_dim")),
-        predicts_further=True,
     )

@@ -60,7 +60,7 @@ def deepseek2(model: Decoder) -> ModelPlan:
         rules += experts.router(mixture)
         gating = Gating.SIGMOID if lite else Gating.SOFTMAX
         arguments |= experts.arguments(model, mixture, gating)
-    return model.plan("variants.deepseek2", rules, arguments, predicts_further=True)
+    return model.plan("variants.deepseek2", rules, arguments)
 
 
 def deepseek32(model: Decoder) -> ModelPlan:
@@ -113,7 +113,6 @@ def _sparse(model: Decoder, *, interleaved: bool) -> ModelPlan:
             "index_topk": keys.integer("attention.indexer.top_k"),
             "indexer_rope_interleave": interleaved,
         },
-        predicts_further=True,
     )
 
 

@@ -439,5 +439,4 @@ def exaone4(model: Decoder) -> ModelPlan:
             "sliding_window_pattern": pattern,
         },
         rotary=rope.factors(model),
-        predicts_further=True,
     )

@@ -1,6 +1,6 @@
 """Gemma 4, text: dense models, mixtures, and models with embeddings for every layer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules, parameter
 from akunu_py.gguf.parts import experts, layers, rope, windows
 from akunu_py.gguf.parts.decoder import FREQUENCY_FACTORS, MAX_HEAD_DIM, MAX_HEADS, Decoder
-from akunu_py.gguf.plan import ModelPlan, RotaryFactors
+from akunu_py.gguf.plan import ModelPlan
 from akunu_py.system.errors import ModelFormatError
 
 _MIXTURE_NORMS = {
@@ -65,7 +65,7 @@ def gemma4(model: Decoder) -> ModelPlan:
             "sliding_window": windows.size(model),
             "final_logit_softcapping": cap if cap > 0 else None,
         },
-        rotary=_only_in(factors, of_layers.windowed),
+        rotary=rope.where_all_is_seen(factors, of_layers.windowed),
         # Like the checkpoints, files also have them for layers that use another layer's.
         ignored=rf"{FREQUENCY_FACTORS}|blk\.({unused})\.(attn_k|attn_v|attn_k_norm)\.weight",
         constants=_unit_scales(model, mixture_arguments.get("num_experts")),
@@ -113,7 +113,7 @@ def _read_layers(model: Decoder) -> _Layers:
         raise keys.error("attention.shared_kv_layers", shared, "fewer, so that each kind has keys")
     heads = keys.integer("attention.head_count", high=MAX_HEADS)
     every = keys.layer_integers(kv_key, count, heads, low=1, high=MAX_HEADS)
-    kv_heads = _by_kind(model, kv_key, every, windowed)
+    kv_heads = windows.by_kind(model, kv_key, every, windowed)
     for number in kv_heads.values():
         if heads % number:
             raise keys.error(kv_key, number, f"a divisor of the {heads} heads")
@@ -139,25 +139,6 @@ def _read_layers(model: Decoder) -> _Layers:
         "use_double_wide_mlp": wide,
     }
     return _Layers(windowed, own, equal, arguments)
-
-
-def _by_kind(model: Decoder, key: str, numbers: list[int], windowed: list[bool]) -> dict[bool, int]:
-    """Return the common number of all layers of a kind, by windowed (True) and others."""
-    found = {}
-    for kind in set(windowed):
-        of_kind = {number for number, flag in zip(numbers, windowed, strict=True) if flag == kind}
-        if len(of_kind) > 1:
-            raise model.keys.unsupported(key, sorted(of_kind), "one number for layers of a kind")
-        found[kind] = of_kind.pop()
-    return found
-
-
-def _only_in(factors: RotaryFactors, windowed: list[bool]) -> RotaryFactors | None:
-    """Return the factors for the layers that see everything."""
-    if all(windowed):
-        return None
-    numbers = "|".join(str(layer) for layer, flag in enumerate(windowed) if not flag)
-    return replace(factors, modules=rf"model\.layers\.({numbers})\.self_attn\.rope")
 
 
 def _attention_rules(of_layers: _Layers) -> list[Rule]:

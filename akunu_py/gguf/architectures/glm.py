@@ -32,7 +32,6 @@ def glm4(model: Decoder) -> ModelPlan:
             "rope_traditional": neighbours,
         },
         rotary=rope.layers(model, dims=rotated, traditional=neighbours),
-        predicts_further=True,
     )
 
 
@@ -73,5 +72,4 @@ def glm4moe(model: Decoder) -> ModelPlan:
             **experts.arguments(model, mixture),
         },
         rotary=rope.layers(model, dims=rotated),
-        predicts_further=True,
     )

@@ -66,10 +66,9 @@ def _plan(
 
 def granitehybrid(model: Decoder) -> ModelPlan:
     """Granite 4 with state-space layers, dense or a mixture, for `variants.granite_hybrid`."""
-    hybrid = Hybrid.of(model)
+    hybrid = Hybrid.of(model, "state-space layers")
     keys = hybrid.keys
     attention.require_width_of_model(hybrid)
-    hybrid.require_both_kinds("state-space layers")
     mixer = recurrent.read_state_space(keys)
     # In llama.cpp this flag says whether positions rotate at all.
     rotates = keys.flag("rope.scaling.finetuned", True)

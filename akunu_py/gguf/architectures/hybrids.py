@@ -1,6 +1,7 @@
 """Single models with recurrent layers, or a recurrent part in each layer."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from akunu_py.gguf.names import (
 )
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, recurrent, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder
+from akunu_py.gguf.parts.experts import Mixture
+from akunu_py.gguf.parts.latent_attention import Heads
 from akunu_py.gguf.parts.recurrent import Hybrid
 from akunu_py.gguf.plan import ModelPlan
 
@@ -64,10 +67,9 @@ def jamba(model: Decoder) -> ModelPlan:
 
     Positions are not rotated.
     """
-    hybrid = Hybrid.of(model)
+    hybrid = Hybrid.of(model, "Mamba's layers")
     keys = hybrid.keys
     attention.require_width_of_model(hybrid)
-    hybrid.require_both_kinds("Mamba's layers")
     mixer = recurrent.read_channels(keys)
     if mixer.inner_size % hybrid.hidden_size:
         wanted = f"a multiple of the width {hybrid.hidden_size}"
@@ -117,20 +119,14 @@ def kimi_linear(model: Decoder) -> ModelPlan:
 
     The nets have a separate decay for each channel. Nothing rotates, despite the keys for it.
     """
-    hybrid = Hybrid.of(model)
+    hybrid, heads, mixture, arguments = _kimi(model)
     keys = hybrid.keys
-    hybrid.require_both_kinds("delta nets")
-    heads = latent_attention.read_heads(hybrid)
     if hybrid.has_any(".attn_q_a.weight"):
         rank = keys.integer("attention.q_lora_rank", 0, low=0)
         raise keys.unsupported("attention.q_lora_rank", rank, "queries that come from the input")
     # The first files have one fused matrix, but the keys of new files.
     heads = replace(heads, split=hybrid.has_any(".attn_k_b.weight"))
-    mixture = experts.read_behind_dense(hybrid)
-    experts.require_one_group(hybrid, mixture)
-    experts.require_several(hybrid, mixture.used)
-    routing = experts.arguments(hybrid, mixture, shared=1)
-    head_dim = keys.integer("kda.head_dim", high=MAX_HEAD_DIM)
+    linear = arguments["linear_attn_config"]
     bias = f"{FEED_FORWARD}.e_score_correction_bias"
     return hybrid.plan(
         "kimi_linear",
@@ -141,7 +137,7 @@ def kimi_linear(model: Decoder) -> ModelPlan:
             *recurrent.delta_net_rules(
                 hybrid,
                 ATTENTION,
-                head_dim,
+                linear["head_dim"],
                 {f"ssm_{net}_{half}": f"{net}_{half}_proj" for net in "fg" for half in "ab"},
                 kernel="{}_conv.conv.weight",
                 rates=lambda rates: recurrent.log_of_decay(rates).reshape(1, 1, -1, 1),
@@ -151,28 +147,39 @@ def kimi_linear(model: Decoder) -> ModelPlan:
             parameter("blk.{}.exp_probs_b.bias", bias, layers=mixture.routed, float32=True),
         ],
         {
-            **heads.arguments,
-            **routing,
-            "num_experts_per_token": mixture.used,
-            "moe_router_activation_func": routing["scoring_func"],
+            **arguments,
+            "moe_router_activation_func": arguments["scoring_func"],
             "moe_renormalize": True,
             "moe_layer_freq": 1,
-            "linear_attn_config": {
-                "num_heads": hybrid.num_heads,
-                "head_dim": head_dim,
-                "short_conv_kernel_size": recurrent.read_kernel(keys),
-                # Numbered from 1.
-                "kda_layers": [
-                    layer + 1 for layer in range(hybrid.num_layers) if hybrid.recurs(layer)
-                ],
-            },
             # Required, but not used.
             "rope_theta": 10000.0,
             "model_max_length": hybrid.context_length,
-            # The class always has a head, which may be a copy of the embedding.
-            "tie_word_embeddings": False,
         },
     )
+
+
+def _kimi(model: Decoder) -> tuple[Hybrid, Heads, Mixture, dict[str, Any]]:
+    """Return what both models have: delta nets, latent attention and experts in one group."""
+    hybrid = Hybrid.of(model, "delta nets")
+    heads = latent_attention.read_heads(hybrid)
+    mixture = experts.read_behind_dense(hybrid)
+    experts.require_one_group(hybrid, mixture)
+    experts.require_several(hybrid, mixture.used)
+    arguments = {
+        **heads.arguments,
+        **experts.arguments(hybrid, mixture, shared=1),
+        "num_experts_per_token": mixture.used,
+        "linear_attn_config": {
+            "num_heads": hybrid.num_heads,
+            "head_dim": hybrid.keys.integer("kda.head_dim", high=MAX_HEAD_DIM),
+            "short_conv_kernel_size": recurrent.read_kernel(hybrid.keys),
+            # Numbered from 1.
+            "kda_layers": [layer + 1 for layer in range(hybrid.num_layers) if hybrid.recurs(layer)],
+        },
+        # The classes always have a head, which may be a copy of the embedding.
+        "tie_word_embeddings": False,
+    }
+    return hybrid, heads, mixture, arguments
 
 
 def kimi_k3(model: Decoder) -> ModelPlan:
@@ -181,13 +188,9 @@ def kimi_k3(model: Decoder) -> ModelPlan:
     Like Kimi Linear it has delta nets and latent attention without positions. Layers also weigh the
     inputs of earlier layers, and experts work in a narrower space.
     """
-    hybrid = Hybrid.of(model)
+    hybrid, heads, mixture, arguments = _kimi(model)
     keys = hybrid.keys
-    hybrid.require_both_kinds("delta nets")
-    heads = latent_attention.read_heads(hybrid)
-    mixture = experts.read_behind_dense(hybrid)
-    experts.require_sigmoid(hybrid, mixture)
-    experts.require_several(hybrid, mixture.used)
+    experts.require_sigmoid(hybrid)
     linear_beta = keys.number("activation.situ_linear_beta", low=-1e6, high=1e6)
     rules = [
         *layers.frame(hybrid, tied=False),
@@ -214,9 +217,7 @@ def kimi_k3(model: Decoder) -> ModelPlan:
         "kimi_k3",
         within("language_model", rules),
         {
-            **heads.arguments,
-            **experts.arguments(hybrid, mixture, shared=1),
-            "num_experts_per_token": mixture.used,
+            **arguments,
             "moe_renormalize": experts.normalizes_weights(hybrid),
             "routed_expert_hidden_size": keys.integer("expert_latent_length"),
             "latent_moe_use_norm": True,
@@ -225,17 +226,10 @@ def kimi_k3(model: Decoder) -> ModelPlan:
             "activation_situ_linear_beta": linear_beta if linear_beta > 0 else None,
             "mla_use_output_gate": True,
             "linear_attn_config": {
-                "num_heads": hybrid.num_heads,
-                "head_dim": keys.integer("kda.head_dim", high=MAX_HEAD_DIM),
-                "short_conv_kernel_size": recurrent.read_kernel(keys),
+                **arguments["linear_attn_config"],
                 "gate_lower_bound": keys.number("kda.gate_lower_bound", low=-1e3, high=-1e-6),
                 "use_full_rank_gate": True,
-                # Numbered from 1.
-                "kda_layers": [
-                    layer + 1 for layer in range(hybrid.num_layers) if hybrid.recurs(layer)
-                ],
             },
-            "tie_word_embeddings": False,
         },
         constants={
             f"language_model.{target.format(layer)}_norm.weight": ones

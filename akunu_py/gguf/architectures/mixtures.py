@@ -92,7 +92,6 @@ def exaone_moe(model: Decoder) -> ModelPlan:
             "rope_scaling": rope.scaling(model),
         },
         rotary=rope.factors(model),
-        predicts_further=True,
     )
 
 
@@ -217,40 +216,35 @@ def mimo2(model: Decoder) -> ModelPlan:
     keys = model.keys
     all_layers = range(model.num_layers)
     windowed = keys.layer_flags(windows.PATTERN, model.num_layers)
-    if len(set(windowed)) < 2:
-        raise keys.unsupported(windows.PATTERN, windowed[0], "layers of both kinds")
-    heads, kv_heads = windows.heads_of_both_kinds(model, windowed)
-    head_dim = read_head_dim(keys, model.hidden_size, heads[0])
+    windows.require_both_kinds(model, windowed)
+    heads, kv_heads = windows.heads_by_kind(model, windowed)
+    head_dim = read_head_dim(keys, model.hidden_size, heads[False])
     value_dim = keys.integer("attention.value_length", head_dim, high=MAX_HEAD_DIM)
     rotated = rope.rotated_dims(model, head_dim)
     rope.require_unscaled(model)
     sinks = [f"blk.{layer}.attn_sinks.weight" in model.tensors for layer in all_layers]
-    sinks_of = windows.of_both_kinds(model, "attention sinks", sinks, windowed)
+    sinks_of = windows.by_kind(model, "attention sinks", sinks, windowed)
     routed = [f"blk.{layer}.ffn_gate_inp.weight" in model.tensors for layer in all_layers]
     mixture = experts.read(model, layers=[layer for layer in all_layers if routed[layer]])
-    sizes = [
-        (heads[kind] * head_dim, kv_heads[kind] * head_dim, kv_heads[kind] * value_dim)
-        for kind in windowed
-    ]
     sink = "attention_sink_bias"
     return model.plan(
         "mimo_v2_flash",
         [
             *layers.frame(model, tied=False),
             *modules(LAYER, layers.NORMS),
-            *attention.inputs_by_layer(model, sizes),
+            *attention.inputs_by_layer(model, head_dim, value_dim),
             *modules(ATTENTION, {"attn_output": "o_proj"}),
             parameter("blk.{}.attn_sinks.weight", f"{ATTENTION}.{sink}", required=False),
             *experts.rules(model, mixture),
             *experts.router(mixture),
         ],
         {
-            "num_attention_heads": heads[0],
-            "num_key_value_heads": kv_heads[0],
-            "swa_num_attention_heads": heads[1],
-            "swa_num_key_value_heads": kv_heads[1],
-            "add_full_attention_sink_bias": bool(sinks_of[0]),
-            "add_swa_attention_sink_bias": bool(sinks_of[1]),
+            "num_attention_heads": heads[False],
+            "num_key_value_heads": kv_heads[False],
+            "swa_num_attention_heads": heads[True],
+            "swa_num_key_value_heads": kv_heads[True],
+            "add_full_attention_sink_bias": bool(sinks_of[False]),
+            "add_swa_attention_sink_bias": bool(sinks_of[True]),
             "head_dim": head_dim,
             "swa_head_dim": head_dim,
             "v_head_dim": value_dim,
@@ -271,5 +265,4 @@ def mimo2(model: Decoder) -> ModelPlan:
             "n_group": 1,
             "topk_group": 1,
         },
-        predicts_further=True,
     )

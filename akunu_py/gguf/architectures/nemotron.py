@@ -107,7 +107,6 @@ def nemotron_h(model: Decoder) -> ModelPlan:
             "rope_theta": 10000.0,
             "layer_norm_epsilon": hybrid.rms_eps if rms_norm else hybrid.layer_norm_eps,
         },
-        predicts_further=True,
     )
 
 

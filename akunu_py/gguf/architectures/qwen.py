@@ -183,7 +183,7 @@ def qwen3next(model: Decoder) -> ModelPlan:
         "rope_scaling": rope.scaling(nets),
         "partial_rotary_factor": _rotary_share(nets),
     }
-    return nets.plan("qwen3_next", rules, arguments, predicts_further=True)
+    return nets.plan("qwen3_next", rules, arguments)
 
 
 def qwen35(model: Decoder) -> ModelPlan:
@@ -236,7 +236,7 @@ def _qwen35_plan(
         },
     }
     whole = {"text_config": nets.arguments(text)}
-    return nets.plan(name, rules, whole, shared_arguments=False, predicts_further=True)
+    return nets.plan(name, rules, whole, shared_arguments=False)
 
 
 def _attention_rules(nets: _DeltaNets, body: str) -> list[Rule]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from akunu_py.gguf.names import ATTENTION, LAYER, modules
 from akunu_py.gguf.parts import attention, experts, layers, rope, windows
-from akunu_py.gguf.parts.decoder import MAX_HEADS, MAX_LAYERS, Decoder, read_head_dim
+from akunu_py.gguf.parts.decoder import Decoder, read_head_dim
 from akunu_py.gguf.plan import ModelPlan, RotaryFactors
 
 _NAMES = {"attn_output": "o_proj", "attn_gate": "g_proj", **layers.HEAD_NORMS}
@@ -20,35 +20,31 @@ def step35(model: Decoder) -> ModelPlan:
     keys = model.keys
     windowed = windows.windowed_layers(model, 4)
     windows.require_both_kinds(model, windowed)
-    heads, kv_heads = windows.heads_of_both_kinds(model, windowed)
-    head_dim = read_head_dim(keys, model.hidden_size, heads[0])
+    heads, kv_heads = windows.heads_by_kind(model, windowed)
+    head_dim = read_head_dim(keys, model.hidden_size, heads[False])
     for key in ("attention.value_length", "rope.dimension_count", "rope.dimension_count_swa"):
         if (size := keys.integer(key, head_dim)) != head_dim:
             raise keys.unsupported(key, size, f"the width of the head, {head_dim}")
     rope.require_unscaled(model)
     mixture = experts.read_behind_dense(model, rest=1)
     experts.require_sigmoid(model, mixture)
-    sizes = [
-        (heads[kind] * head_dim, kv_heads[kind] * head_dim, kv_heads[kind] * head_dim)
-        for kind in windowed
-    ]
     return model.plan(
         "step3p5",
         [
             *layers.frame(model, copied=True),
             *modules(LAYER, layers.NORMS),
-            *attention.inputs_by_layer(model, sizes),
+            *attention.inputs_by_layer(model, head_dim, head_dim),
             *modules(ATTENTION, _NAMES),
             *experts.rules(model, mixture, shared="share_expert"),
             *experts.router(mixture, "gate.router_bias", "gate.gate.weight"),
         ],
         {
-            "num_attention_heads": heads[0],
-            "num_attention_groups": kv_heads[0],
-            "num_key_value_heads": kv_heads[0],
+            "num_attention_heads": heads[False],
+            "num_attention_groups": kv_heads[False],
+            "num_key_value_heads": kv_heads[False],
             "attention_other_setting": {
-                "num_attention_heads": heads[1],
-                "num_attention_groups": kv_heads[1],
+                "num_attention_heads": heads[True],
+                "num_attention_groups": kv_heads[True],
             },
             "head_dim": head_dim,
             "sliding_window": windows.size(model),
@@ -70,7 +66,6 @@ def step35(model: Decoder) -> ModelPlan:
             "swiglu_limits_shared": keys.layer_numbers("swiglu_clamp_shexp", model.num_layers),
         },
         rotary=_factors(model, head_dim, windowed),
-        predicts_further=True,
     )
 
 
@@ -82,16 +77,10 @@ def laguna(model: Decoder) -> ModelPlan:
     """
     keys = model.keys
     window = windows.size(model, 0)
-    if isinstance(keys.value(windows.PATTERN), int | None):
-        period = keys.integer(windows.PATTERN, 4, high=MAX_LAYERS)
-        narrow = [layer % period > 0 for layer in range(model.num_layers)]
-    else:
-        narrow = keys.layer_flags(windows.PATTERN, model.num_layers)
+    narrow = windows.windowed_layers(model, 4, first=True)
     windowed = [flag and window > 0 for flag in narrow]
-    heads = keys.layer_integers("attention.head_count", model.num_layers, low=1, high=MAX_HEADS)
-    kv_heads = keys.integer("attention.head_count_kv", high=MAX_HEADS)
-    if any(count % kv_heads for count in heads):
-        raise keys.error("attention.head_count_kv", kv_heads, f"a divisor of {heads[:8]}")
+    heads, _ = attention.heads_of_layers(model)
+    kv_heads = keys.integer(attention.KEY_HEADS)
     head_dim = read_head_dim(keys, model.hidden_size, heads[0])
     if (rows := model.rows_of("blk.0.attn_gate.weight")) != heads[0]:
         raise keys.unsupported("attn_gate", f"{rows} wide", "a gate for each head")
@@ -100,15 +89,12 @@ def laguna(model: Decoder) -> ModelPlan:
     experts.require_normalized(model)
     # Their width is that of all.
     keys.ignore("expert_shared_count")
-    width = kv_heads * head_dim
     return model.plan(
         "laguna",
         [
             *layers.frame(model),
             *modules(LAYER, layers.NORMS),
-            *attention.inputs_by_layer(
-                model, [(count * head_dim, width, width) for count in heads]
-            ),
+            *attention.inputs_by_layer(model, head_dim, head_dim),
             *modules(ATTENTION, _NAMES),
             *experts.rules(model, mixture, shared="shared_expert"),
             *experts.router(mixture, weight="gate.proj.weight"),
@@ -140,5 +126,4 @@ def _factors(model: Decoder, head_dim: int, windowed: Sequence[bool]) -> RotaryF
     """
     if (found := rope.factors(model, dims=head_dim // 2)) is None:
         return None
-    full = "|".join(str(layer) for layer, narrow in enumerate(windowed) if not narrow)
-    return replace(found, step=2, modules=rf"model\.layers\.({full})\.self_attn\.rope")
+    return rope.where_all_is_seen(replace(found, step=2), windowed)

@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.gguf.names import ATTENTION, Rule, halves_from_neighbours, module
-from akunu_py.gguf.parts.decoder import Decoder
+from akunu_py.gguf.parts.decoder import MAX_HEADS, Decoder
 from akunu_py.gguf.plan import RowOrder
 
 INPUTS = ("attn_q", "attn_k", "attn_v")
 ALL = (*INPUTS, "attn_output")
 FUSED = "attn_qkv"
 """q, k and v, one after the other; some converters fuse them in any architecture."""
+HEADS, KEY_HEADS = "attention.head_count", "attention.head_count_kv"
 
 
 def require_equal_widths(model: Decoder) -> None:
@@ -114,8 +115,24 @@ def inputs(
     return found
 
 
-def inputs_by_layer(model: Decoder, sizes: Sequence[tuple[int, int, int]]) -> list[Rule]:
-    """Return the rules for q, k and v, separate or fused, with `sizes` rows in each layer."""
+def heads_of_layers(model: Decoder) -> tuple[list[int], list[int]]:
+    """Return for each layer the number of query heads, and of key heads, which divide them."""
+    heads, kv_heads = (
+        model.keys.layer_integers(key, model.num_layers, low=1, high=MAX_HEADS)
+        for key in (HEADS, KEY_HEADS)
+    )
+    for count, kv_count in zip(heads, kv_heads, strict=True):
+        if count % kv_count:
+            raise model.keys.error(KEY_HEADS, kv_count, f"a divisor of {count}")
+    return heads, kv_heads
+
+
+def inputs_by_layer(model: Decoder, key_dim: int, value_dim: int) -> list[Rule]:
+    """Return the rules for q, k and v, separate or fused, where layers differ in heads."""
+    sizes = [
+        (heads * key_dim, kv_heads * key_dim, kv_heads * value_dim)
+        for heads, kv_heads in zip(*heads_of_layers(model), strict=True)
+    ]
 
     def rows_of(part: int) -> Callable[[int], slice]:
         return lambda layer: slice(sum(sizes[layer][:part]), sum(sizes[layer][: part + 1]))

@@ -169,9 +169,10 @@ class Decoder:
         ignored: str = r"(?!)",
         constants: Mapping[str, NDArray[np.float32]] | None = None,
         wide_range: bool = False,
-        predicts_further: bool = False,
     ) -> ModelPlan:
         """Return the plan for a class, "NAME" of `mlx_lm.models` or "variants.NAME".
+
+        Blocks that predict further tokens are left out.
 
         Arguments:
             model: the class, and the model's type where `arguments` do not give it.
@@ -181,8 +182,6 @@ class Decoder:
             shared_arguments: see `arguments`.
             rotary: as in `ModelPlan`; so are `constants` and `wide_range`.
             ignored: a regular expression for names of tensors to leave out.
-            predicts_further: whether files of the architecture may have blocks that predict further
-                tokens, which are left out.
 
         Raises UnsupportedArchitectureError for unused factors of the rotary frequencies.
         """
@@ -195,7 +194,7 @@ class Decoder:
                 f"{self.keys.architecture} models; use another model"
             )
         further = [block for block in _blocks(self.tensors) if block >= self.num_layers]
-        if predicts_further and further:
+        if further:
             ignored += rf"|blk\.({'|'.join(map(str, further))})\..*"
         given = {"model_type": model.rpartition(".")[2], **arguments}
         rules = list(rules)

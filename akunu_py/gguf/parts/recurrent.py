@@ -30,8 +30,12 @@ class Hybrid(Decoder):
     """
 
     @classmethod
-    def of(cls, model: Decoder) -> "Hybrid":
-        return cls(model.keys, model.tensors)
+    def of(cls, model: Decoder, recurrent: str = "") -> "Hybrid":
+        """Return a model as a hybrid; with a name for others, not all layers may have attention."""
+        hybrid = cls(model.keys, model.tensors)
+        if recurrent and len(hybrid.attention_layers) == hybrid.num_layers:
+            raise hybrid.keys.unsupported(attention.KEY_HEADS, hybrid.num_kv_heads, recurrent)
+        return hybrid
 
     @cached_property
     def _kv_heads(self) -> list[int]:
@@ -61,12 +65,6 @@ class Hybrid(Decoder):
         """Return "attention" or `recurrent` for each layer."""
         kinds = [self.attends(layer) for layer in range(self.num_layers)]
         return ["attention" if attends else recurrent for attends in kinds]
-
-    def require_both_kinds(self, recurrent: str) -> None:
-        """Raise UnsupportedArchitectureError if all layers have attention."""
-        if len(self.attention_layers) == self.num_layers:
-            key = "attention.head_count_kv"
-            raise self.keys.unsupported(key, self.num_kv_heads, recurrent)
 
 
 @dataclass(frozen=True, slots=True)

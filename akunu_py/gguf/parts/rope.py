@@ -5,6 +5,7 @@ Classes of mlx-lm differ in their arguments. A class that reads `rope_scaling` g
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -194,6 +195,14 @@ def factors(
         tensor=FREQUENCY_FACTORS,
         traditional=traditional,
     )
+
+
+def where_all_is_seen(factors: RotaryFactors, windowed: Sequence[bool]) -> RotaryFactors | None:
+    """Return the factors for layers without a window alone, None where all have one."""
+    if all(windowed):
+        return None
+    numbers = "|".join(str(layer) for layer, flag in enumerate(windowed) if not flag)
+    return replace(factors, modules=rf"model\.layers\.({numbers})\.self_attn\.rope")
 
 
 def layers(

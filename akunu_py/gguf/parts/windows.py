@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from akunu_py.gguf.parts.decoder import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, Decoder
+from akunu_py.gguf.parts import attention
+from akunu_py.gguf.parts.decoder import MAX_CONTEXT, MAX_LAYERS, Decoder
 from akunu_py.system.errors import UnsupportedArchitectureError
 
 WINDOW = "attention.sliding_window"
@@ -17,16 +18,16 @@ def size(model: Decoder, default: int | None = None) -> int:
     return model.keys.integer(WINDOW, default, low=1 if default is None else 0, high=MAX_CONTEXT)
 
 
-def windowed_layers(model: Decoder, period: int) -> list[bool]:
+def windowed_layers(model: Decoder, period: int, *, first: bool = False) -> list[bool]:
     """Return for each layer whether it is windowed.
 
-    The file lists the layers, or states a period p: the last of each p layers sees everything, no
-    layer for 0. `period` applies if the file states neither.
+    The file lists the layers, or states a period p: the last, or with `first` the first, of each p
+    layers sees everything, no layer for 0. `period` applies if the file states neither.
     """
     keys, layers = model.keys, model.num_layers
-    if isinstance(keys.metadata.get(f"{keys.architecture}.{PATTERN}"), int | None):
-        period = keys.integer(PATTERN, period, low=0, high=MAX_LAYERS)
-        return [period == 0 or layer % period < period - 1 for layer in range(layers)]
+    if isinstance(keys.value(PATTERN), int | None):
+        period = keys.integer(PATTERN, period, low=int(first), high=MAX_LAYERS)
+        return [period == 0 or (layer + (not first)) % period > 0 for layer in range(layers)]
     return keys.layer_flags(PATTERN, layers)
 
 
@@ -59,32 +60,25 @@ def require_both_kinds(model: Decoder, windowed: list[bool]) -> None:
         )
 
 
-def of_both_kinds(
+def by_kind(
     model: Decoder, key: str, values: Sequence[int], windowed: Sequence[bool]
-) -> tuple[int, int]:
-    """Return the common value of the layers that see everything, and of the windowed ones."""
-    kinds = [
-        {value for value, narrow in zip(values, windowed, strict=True) if narrow == kind}
-        for kind in (False, True)
-    ]
-    if any(len(found) != 1 for found in kinds):
-        raise model.keys.unsupported(key, list(values)[:8], "equal layers of each kind")
-    return kinds[0].pop(), kinds[1].pop()
+) -> dict[bool, int]:
+    """Return the common value of all layers of a kind, of windowed ones (True) and others."""
+    found = {}
+    for kind in set(windowed):
+        of_kind = {value for value, flag in zip(values, windowed, strict=True) if flag == kind}
+        if len(of_kind) > 1:
+            raise model.keys.unsupported(key, sorted(of_kind), "one number for layers of a kind")
+        found[kind] = of_kind.pop()
+    return found
 
 
-def heads_of_both_kinds(
+def heads_by_kind(
     model: Decoder, windowed: Sequence[bool]
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the numbers of heads of the layers that see everything, and of the windowed ones.
-
-    Each kind has query heads, and key heads that divide them.
-    """
-    found = []
-    for key in ("attention.head_count", "attention.head_count_kv"):
-        counts = model.keys.layer_integers(key, model.num_layers, low=1, high=MAX_HEADS)
-        found.append(of_both_kinds(model, key, counts, windowed))
-    heads, kv_heads = found
-    for count, kv_count in zip(heads, kv_heads, strict=True):
-        if count % kv_count:
-            raise model.keys.error("attention.head_count_kv", kv_count, f"a divisor of {count}")
-    return heads, kv_heads
+) -> tuple[dict[bool, int], dict[bool, int]]:
+    """Return the numbers of query heads of each kind of layers, and of key heads."""
+    heads, kv_heads = attention.heads_of_layers(model)
+    return (
+        by_kind(model, attention.HEADS, heads, windowed),
+        by_kind(model, attention.KEY_HEADS, kv_heads, windowed),
+    )
