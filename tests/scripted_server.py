@@ -10,7 +10,7 @@ import json
 import socket
 import threading
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -19,8 +19,8 @@ import numpy as np
 import uvicorn.server
 
 from akunu_py.server.app import make_app
-from akunu_py.server.backend import Health, ServedModel
-from akunu_py.server.events import Accepted, Embedded, Finished, Usage
+from akunu_py.server.backend import EmbeddingRequest, Health, ServedModel
+from akunu_py.server.events import Accepted, Finished, Usage
 from akunu_py.server.reply_response import Patience
 from akunu_py.server.running import listen, server_of
 from akunu_py.server.security import Access
@@ -97,6 +97,14 @@ def called(*calls, before=()):
     return [ACCEPTED, *before, *events, Finished("tool_calls", USAGE)]
 
 
+def embedded(texts):
+    """Each text has its number of characters or ids, and its place, as an embedding."""
+    sizes = [len(text) for text in texts]
+    vectors = np.array([(size, place) for place, size in enumerate(sizes)], np.float32)
+    usage = Usage(prompt_tokens=sum(sizes), completion_tokens=0, prefill_s=0.5)
+    return [Finished("stop", usage, vectors=vectors)]
+
+
 class ScriptedReply:
     def __init__(self, script, backend):
         self._script = iter(script)
@@ -148,6 +156,7 @@ class ScriptedBackend:
 
     Attributes:
         scripts: events, pauses and exceptions, a list for each reply; or a function of the request.
+        embeddings: the script for texts to embed.
         requests: what was asked, in order.
         clients: who asked.
         paused: set when a reply comes to a pause.
@@ -158,6 +167,7 @@ class ScriptedBackend:
     """
 
     scripts: Sequence = field(default_factory=lambda: [said("Hello", " world")])
+    embeddings: Callable = embedded
     served: Sequence[ServedModel] = (MODEL,)
     state: Health = field(default_factory=Health)
     requests: list = field(default_factory=list)
@@ -173,28 +183,14 @@ class ScriptedBackend:
             raise self.refusal
         self.requests.append(request)
         self.clients.append(client)
-        if callable(self.scripts):
+        if isinstance(request, EmbeddingRequest):
+            script = self.embeddings(request.texts)
+        elif callable(self.scripts):
             script = self.scripts(request)
         else:
             script = self.scripts[min(len(self.requests), len(self.scripts)) - 1]
         self.replies.append(ScriptedReply(script, self))
         return self.replies[-1]
-
-    async def embed(self, request, client):
-        """Each text has its number of characters or ids, and its place, as an embedding."""
-        if self.refusal is not None:
-            raise self.refusal
-        self.requests.append(request)
-        self.clients.append(client)
-        if self.scripts == [Pause()]:
-            self.paused.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.cancelled.set()
-        sizes = [len(text) for text in request.texts]
-        vectors = np.array([(size, place) for place, size in enumerate(sizes)], np.float32)
-        return Embedded(vectors, num_tokens=sum(sizes), seconds=0.5)
 
     async def load(self, model):
         self.loaded.append(model)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
 from akunu_py.protocols import Tokenizer
-from akunu_py.server.events import Embedded, Event
+from akunu_py.server.events import Event
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Message, Tool, ToolChoice
 from akunu_py.values.recommended import NO_RECOMMENDATION, Recommended
@@ -45,9 +45,6 @@ class CompletionRequest:
     reads_only: bool = False
 
 
-Request = ChatRequest | CompletionRequest
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRequest:
     """Texts to embed; see `Engine.embed` for the fields."""
@@ -57,6 +54,9 @@ class EmbeddingRequest:
     dimensions: int | None = None
     prompt_name: str | None = None
     truncate: bool = False
+
+
+Request = ChatRequest | CompletionRequest | EmbeddingRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +157,6 @@ class Backend(Protocol):
         ServerBusyError if there is no place; so may the first event, and any AkunuError for a
         request that cannot be answered.
         """
-
-    async def embed(self, request: EmbeddingRequest, client: str) -> Embedded:
-        """Return embeddings of texts; raises as `submit` does, and ends if it is cancelled."""
 
     async def load(self, model: str) -> None:
         """Load the model of this id if it is not in memory; raises as `submit` does."""

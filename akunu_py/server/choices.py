@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from akunu_py.server.backend import Backend, Request, ServedReply
+from akunu_py.server.backend import Backend, EmbeddingRequest, Request, ServedReply
 from akunu_py.server.errors import Api, Problem, RequestError
 from akunu_py.server.events import (
     Accepted,
@@ -63,8 +63,7 @@ def submit_choices(
 
 
 def _with_seed(request: Request, index: int) -> Request:
-    seed = request.config.seed
-    if seed is None:
+    if isinstance(request, EmbeddingRequest) or (seed := request.config.seed) is None:
         return request  # each reply draws one
     return replace(request, config=replace(request.config, seed=(seed + index) % _SEEDS))
 

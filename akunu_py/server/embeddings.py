@@ -6,14 +6,13 @@
 import base64
 from typing import Any, Literal
 
-import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from akunu_py.server.events import Embedded
+from akunu_py.server.events import Usage, Vectors
 from akunu_py.server.generation_fields import RequestBody
-from akunu_py.server.incoming import MOST_TEXTS, receive, texts_or_ids
+from akunu_py.server.incoming import EmbeddingsForm, receive
 
 PATH = "/v1/embeddings"
 
@@ -34,24 +33,20 @@ async def embeddings(http: HttpRequest) -> Response:
     """Answer `POST /v1/embeddings`."""
     asked = await receive(http, EmbeddingsBody, no_effect=_NO_EFFECT)
     body, model = asked.body, asked.model.id
-    texts = texts_or_ids(body.input, "input", MOST_TEXTS)
-    as_bytes = body.encoding_format == "base64"
 
-    def write(made: Embedded) -> bytes:
-        vectors = map(_in_base64, made.vectors) if as_bytes else made.vectors.tolist()
+    def whole(vectors: Vectors, usage: Usage) -> dict[str, Any]:
+        as_bytes, count = body.encoding_format == "base64", usage.prompt_tokens
         data = [
-            {"object": "embedding", "index": index, "embedding": vector}
+            {
+                "object": "embedding", "index": index,
+                "embedding": _in_base64(vector) if as_bytes else vector,
+            }
             for index, vector in enumerate(vectors)
-        ]
-        usage = {"prompt_tokens": made.num_tokens, "total_tokens": made.num_tokens}
-        return msgspec.json.encode({
-            "object": "list", "data": data, "model": model, "usage": usage,
-        })  # fmt: skip
+        ]  # fmt: skip
+        usage_ = {"prompt_tokens": count, "total_tokens": count}
+        return {"object": "list", "data": data, "model": model, "usage": usage_}
 
-    return await asked.embed(
-        texts, write,
-        dimensions=body.dimensions, prompt_name=body.prompt_name, truncate=body.truncate,
-    )  # fmt: skip
+    return await asked.embed(body.input, EmbeddingsForm("openai", whole), body.truncate)
 
 
 def _in_base64(vector: Any) -> str:

@@ -26,7 +26,6 @@ from akunu_py.server.errors import panics_as_errors
 from akunu_py.server.events import (
     Accepted,
     Decoded,
-    Embedded,
     Event,
     Finished,
     Logprob,
@@ -35,7 +34,7 @@ from akunu_py.server.events import (
 )
 from akunu_py.server.token_texts import ShownTokens, TokenTexts
 from akunu_py.server.worker import Prepared, ReplyJob, Worker
-from akunu_py.system.errors import ConfigError, ServerBusyError
+from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers.gguf_tokenizer import GGUFTokenizer
 from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.messages import Message
@@ -129,6 +128,8 @@ class EngineBackend:
                 self._token_texts,
                 echo=request.prompt if request.echo else None,
             )
+        if isinstance(request, EmbeddingRequest):
+            return EngineReply(lambda: self._embed(request, client), self._token_texts)
         chats = self._chats.get(request.model)
         if chats is None:
             chats = self._chats[request.model] = Chats(self._worker)
@@ -139,7 +140,7 @@ class EngineBackend:
             remember=lambda reply: chats.remember(request.messages, reply, client),
         )
 
-    async def embed(self, request: EmbeddingRequest, client: str) -> Embedded:
+    def _embed(self, request: EmbeddingRequest, client: str) -> ReplyJob:
         def prepare(engine: Engine) -> Prepared:
             texts = engine.check_texts(
                 request.texts, dimensions=request.dimensions, prompt_name=request.prompt_name,
@@ -152,15 +153,7 @@ class EngineBackend:
                 )
             return Prepared(texts)
 
-        ask = partial(self._worker.ask, prepare, model=request.model, client=client)
-        asking = asyncio.ensure_future(asyncio.to_thread(ask))
-        try:
-            async for event in (await asyncio.shield(asking)).events:
-                if isinstance(event, Embedded):
-                    return event
-        finally:
-            asking.add_done_callback(_cancel)
-        raise ServerBusyError("the server ended this request; ask again", retry_after_s=1)
+        return self._worker.ask(prepare, model=request.model, client=client)
 
     async def load(self, model: str) -> None:
         await self._look(model, lambda _: None)
@@ -274,7 +267,6 @@ class EngineReply:
             if isinstance(event, StreamEvent):
                 self._add(event, job)
                 continue
-            assert not isinstance(event, Embedded)  # noqa: S101 - those have no reply
             if isinstance(event, Accepted):
                 self._note = event.cache_note
             self._ready.append(event)

@@ -26,6 +26,8 @@ _LOOP = (
     "the reply repeated itself and was ended; leave out stop_loops, or send false, to let it go on"
 )
 
+Vectors = NDArray[np.float32]
+
 
 @dataclass(frozen=True, slots=True)
 class Loading:
@@ -115,6 +117,8 @@ class Finished:
     usage: Usage
     stop_text: str | None = None
     """The stop text before which it ended, if one did; None also if it is unknown."""
+    vectors: Vectors | None = None
+    """Embeddings [texts, width], where these were asked for in place of a reply."""
 
     @property
     def own_fields(self) -> dict[str, Any]:
@@ -144,19 +148,8 @@ Addition = ReplyDelta | Logprobs
 Event = Progress | Addition | Finished
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """Embeddings of some texts, which a worker makes in place of a reply."""
-
-    vectors: NDArray[np.float32]
-    """[texts, width]"""
-    num_tokens: int
-    seconds: float
-    """How long the passes took, and what was done between them."""
-
-
-WorkerEvent = Loading | Accepted | Prefilled | StreamEvent | Embedded
-"""An event of the server's own, a step of the engine, or embeddings."""
+WorkerEvent = Loading | Accepted | Prefilled | StreamEvent | Finished
+"""An event of the server's own, a step of the engine, or the end of embeddings."""
 
 
 class ReplyEvents(Iterator[WorkerEvent], AsyncIterator[WorkerEvent]):

@@ -6,15 +6,15 @@ A format adds only how its fields become a `Request`, and how the reply is writt
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.server.backend import ChatRequest, EmbeddingRequest, Request, ServedModel
 from akunu_py.server.choices import choice_count
-from akunu_py.server.errors import RequestError
-from akunu_py.server.events import Embedded
+from akunu_py.server.errors import Api, RequestError
+from akunu_py.server.events import Finished, Usage, Vectors
 from akunu_py.server.generation_fields import (
     EFFORTS,
     RequestBody,
@@ -30,7 +30,7 @@ from akunu_py.tool_calls.enforceable import enforceable
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.messages import Tool
 
-MOST_TEXTS = 2048
+_MOST_TEXTS = 2048
 """Of a request for embeddings, as with OpenAI."""
 
 _MOST_CHARACTERS = 4_000_000
@@ -149,14 +149,15 @@ class Incoming(Generic[_Body]):
 
     async def embed(
         self,
-        texts: Sequence[str | tuple[int, ...]],
-        write: Callable[[Embedded], bytes],
-        **options: Any,
+        given: str | Sequence[str | int | list[int]],
+        form: "EmbeddingsForm",
+        truncate: bool,
     ) -> Response:
-        """Return the response of embeddings; `options` are further fields of the request.
+        """Return the response of embeddings.
 
         Raises RequestError for more text than one request may have.
         """
+        texts = texts_or_ids(given, "input", _MOST_TEXTS)
         characters = sum(len(text) for text in texts if isinstance(text, str))
         if characters > _MOST_CHARACTERS:
             raise RequestError(
@@ -164,8 +165,12 @@ class Incoming(Generic[_Body]):
                 f"{_MOST_CHARACTERS:,} in a request",
                 status=413,
             )
-        request = EmbeddingRequest(model=self.model.id, texts=tuple(texts), **options)
-        return await self.service.embed(self._http, request, write, self.ignored)
+        body = cast("Any", self.body)
+        request = EmbeddingRequest(
+            model=self.model.id, texts=tuple(texts), dimensions=body.dimensions,
+            prompt_name=body.prompt_name, truncate=truncate,
+        )  # fmt: skip
+        return await self.respond(request, form=form, stream=False)
 
     def _unenforced_parts(self, tools: Sequence[Tool]) -> Sequence[str]:
         """Return the parts of schemas that calls may ignore, as far as the model is known."""
@@ -182,6 +187,24 @@ class Incoming(Generic[_Body]):
         model = self.service.model(self.model.id)
         depending = (name for name, heeds in self.depends if not heeds(model))
         return [*self.ignored, *depending, *loosened]
+
+
+class EmbeddingsForm(ReplyForm):
+    """Embeddings as one object, which `write` makes of them; they are not streamed."""
+
+    prompt_field = "input"
+
+    def __init__(self, api: Api, write: Callable[[Vectors, Usage], dict[str, Any]]) -> None:
+        self.api, self._write = api, write
+
+    def _nothing(self, *_: Any, **__: Any) -> bytes:
+        return b""
+
+    opening = addition = keep_alive = closing = failing = _nothing
+
+    def whole(self, finished: Finished) -> dict[str, Any]:
+        assert finished.vectors is not None  # noqa: S101 - of those who asked for them
+        return self._write(finished.vectors, finished.usage)
 
 
 async def receive(
@@ -218,7 +241,7 @@ async def receive(
 
 
 def texts_or_ids(
-    given: str | list[str | int | list[int]], name: str, most: int
+    given: str | Sequence[str | int | list[int]], name: str, most: int
 ) -> list[str | tuple[int, ...]]:
     """Return what a field has: up to `most` texts, or token ids; raises RequestError."""
     if isinstance(given, str):

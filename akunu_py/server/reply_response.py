@@ -10,9 +10,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -173,12 +175,15 @@ class ReplyResponse(Response):
                     self._form.addition(event)
                 event = await self._read()
             body = self._form.whole(_check_end(event))
+            encode = partial(msgspec.json.encode, body, enc_hook=np.ndarray.tolist)
+            # Vectors may be so many that they would block the event loop.
+            content = encode() if event.vectors is None else await asyncio.to_thread(encode)
         except Exception as error:  # noqa: BLE001 - each becomes an answer
             await self._refuse(error, send)
             return
         self._usage = usage = event.usage
         headers = _cache_headers(usage.cached_tokens, usage.prefilled_tokens, note)
-        await self._send_json(send, 200, body, {**self._own_headers(), **headers})
+        await self._send_json(send, 200, content, {**self._own_headers(), **headers})
 
     async def _loaded(self, loading: Loading) -> Event:
         """Return the first event after a model was loaded; raises ModelLoadingError if it is late.
@@ -271,13 +276,13 @@ class ReplyResponse(Response):
     async def _refuse(self, error: Exception, send: Send) -> None:
         problem = problem_of(error, prompt_field=self._form.prompt_field)
         body = error_body(problem, self._form.api, self._request_id)
-        await self._send_json(send, problem.status, body, error_headers(problem))
+        content = msgspec.json.encode(body)
+        await self._send_json(send, problem.status, content, error_headers(problem))
 
     async def _send_json(
-        self, send: Send, status: int, body: dict[str, Any], headers: Mapping[str, str]
+        self, send: Send, status: int, content: bytes, headers: Mapping[str, str]
     ) -> None:
         self._status = status
-        content = msgspec.json.encode(body)
         own = {"content-type": "application/json", "content-length": str(len(content))}
         fields = _raw(own | dict(headers))
         await self._send(send, {"type": "http.response.start", "status": status, "headers": fields})

@@ -1,32 +1,21 @@
 """What the routes of all APIs share: the backend, its models, and how a reply is answered."""
 
-import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from akunu_py.engine.request_checks import not_for_embeddings, not_for_replies
 from akunu_py.server.backend import Backend, EmbeddingRequest, Request, ServedModel
 from akunu_py.server.choices import submit_choices
-from akunu_py.server.errors import RequestError, problem_of
-from akunu_py.server.events import Embedded, Usage
+from akunu_py.server.errors import RequestError
 from akunu_py.server.json_body import Bodies
 from akunu_py.server.metrics import Metrics
 from akunu_py.server.pulls import Pulls
-from akunu_py.server.reply_response import (
-    Patience,
-    ReplyForm,
-    ReplyResponse,
-    ResponseOutcome,
-    unless_client_leaves,
-)
-from akunu_py.system.errors import AkunuError
+from akunu_py.server.reply_response import Patience, ReplyForm, ReplyResponse, ResponseOutcome
 from akunu_py.system.shown_text import one_line
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.recent_texts import RecentTexts
@@ -105,9 +94,12 @@ class Service:
         model once it is loaded. Raises ServerBusyError if there is no place.
         """
         client, path = http.state.client, http.url.path
-        for model in {request.model for request in requests}:
-            if not self.model(model).replies:
-                raise not_for_replies(model)
+        for request in requests:
+            model = self.model(request.model)
+            if not isinstance(request, EmbeddingRequest) and not model.replies:
+                raise not_for_replies(model.id)
+            if isinstance(request, EmbeddingRequest) and not model.embeds:
+                raise not_for_embeddings(model.id)
         reply = submit_choices(self.backend, requests, client, choices)
         return ReplyResponse(
             reply,
@@ -118,40 +110,6 @@ class Service:
             record=lambda outcome: self._record(path, client, outcome),
             patience=self.patience,
         )
-
-    async def embed(
-        self,
-        http: HttpRequest,
-        request: EmbeddingRequest,
-        write: Callable[[Embedded], bytes],
-        ignored: Sequence[str] = (),
-    ) -> Response:
-        """Make embeddings; return a response of the JSON that `write` makes of them.
-
-        A client that leaves ends the work. Raises as `Backend.embed`.
-        """
-        model, path, client = self.model(request.model), http.url.path, http.state.client
-        if not model.embeds:
-            raise not_for_embeddings(model.id)
-        started, status, usage = time.perf_counter(), 500, None
-        try:
-            work = self.backend.embed(request, client)
-            made = await unless_client_leaves(http.receive, work)
-            usage = Usage(
-                prompt_tokens=made.num_tokens, completion_tokens=0, prefill_s=made.seconds
-            )
-            body, status = await asyncio.to_thread(write, made), 200
-        except ClientDisconnect:
-            status = 499
-            raise
-        except AkunuError as error:
-            status = problem_of(error).status
-            raise
-        finally:
-            total_s = time.perf_counter() - started
-            self._record(path, client, ResponseOutcome(status, usage, None, total_s, status == 499))
-        headers = self._ignored_header(path, ignored)
-        return Response(body, media_type="application/json", headers=headers)
 
     def _ignored_header(self, path: str, ignored: Sequence[str]) -> Mapping[str, str]:
         """Return the header that lists what has no effect; log what was not logged yet."""

@@ -29,7 +29,7 @@ from akunu_py.protocols import Tokenizer
 from akunu_py.server.backend import Health
 from akunu_py.server.checkpoints import DIFFERENCE, SYSTEM
 from akunu_py.server.errors import panics_as_errors
-from akunu_py.server.events import Accepted, Embedded, Loading, Prefilled, ReplyEvents
+from akunu_py.server.events import Accepted, Finished, Loading, Prefilled, ReplyEvents, Usage
 from akunu_py.server.prefix_cache import PrefixCache, Taken
 from akunu_py.server.served_models import LoadSteps, Resident, Served, ServedModels
 from akunu_py.server.token_trie import common_length
@@ -541,8 +541,9 @@ class Worker:
             try:
                 next(steps)
             except StopIteration as end:
-                made = Embedded(end.value, call.num_tokens, self._clock() - started)
-                job.events.put(made)
+                took_s = self._clock() - started
+                usage = Usage(prompt_tokens=call.num_tokens, completion_tokens=0, prefill_s=took_s)
+                job.events.put(Finished("stop", usage, vectors=end.value))
                 return
             yield None
 

@@ -16,7 +16,7 @@ from akunu_py.models.memory_check import PlannedModel
 from akunu_py.server import engine_backend
 from akunu_py.server.backend import EmbeddingRequest
 from akunu_py.server.engine_backend import EngineBackend
-from akunu_py.server.events import Embedded
+from akunu_py.server.events import Finished
 from akunu_py.server.model_source import ModelFile
 from akunu_py.server.served_models import ServedModels
 from akunu_py.server.worker import Worker
@@ -51,9 +51,9 @@ def test_replies_go_on_between_the_pauses_of_embeddings(engine, make_worker, sli
     assert not job.events.over
     run(worker)
     *_, made = list(job.events)
-    assert isinstance(made, Embedded)
+    assert isinstance(made, Finished)
     np.testing.assert_allclose(made.vectors, engine.embed([LONG] * 4), atol=1e-5)
-    assert made.num_tokens == job.prepared.call.num_tokens > 4 * 40
+    assert made.usage.prompt_tokens == job.prepared.call.num_tokens > 4 * 40
 
 
 def test_embeddings_that_are_cancelled_end_at_the_next_pause(engine, make_worker, slices):
@@ -77,7 +77,7 @@ def test_an_error_ends_these_embeddings_alone(engine, make_worker):
     run(worker)
     with pytest.raises(Exception, match="dimensions is 999"):
         list(wrong.events)
-    assert isinstance(list(right.events)[-1], Embedded)
+    assert list(right.events)[-1].vectors.shape[0] == 1
 
 
 def test_a_client_that_leaves_cancels_the_job(engine, make_worker, monkeypatch):
@@ -88,10 +88,10 @@ def test_a_client_that_leaves_cancels_the_job(engine, make_worker, monkeypatch):
 
     async def leave():
         request = EmbeddingRequest(model="", texts=(LONG,))
-        task = asyncio.ensure_future(backend.embed(request, "x"))
+        reply = backend.submit(request, "x")
         await asyncio.to_thread(asked.wait, PATIENCE_S)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        reply.cancel()
+        await reply._asking
 
     asyncio.run(asyncio.wait_for(leave(), PATIENCE_S))
     (job,) = worker._line

@@ -8,9 +8,9 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from akunu_py.server.events import Embedded
+from akunu_py.server.events import Usage, Vectors
 from akunu_py.server.generation_fields import RequestBody
-from akunu_py.server.incoming import MOST_TEXTS, receive, texts_or_ids
+from akunu_py.server.incoming import EmbeddingsForm, receive
 from akunu_py.server.ollama.replies import unloads
 
 _NO_EFFECT = frozenset({"options"})
@@ -44,26 +44,17 @@ async def embed(http: HttpRequest) -> Response:
         return Response(msgspec.json.encode(answer), media_type="application/json")
     if body.keep_alive is not None:
         asked.ignored.append("keep_alive")
-    texts = texts_or_ids([given] if isinstance(given, str) else [*given], "input", MOST_TEXTS)
 
-    def write(made: Embedded) -> bytes:
-        vectors = made.vectors.tolist()
-        if single:
-            return msgspec.json.encode({"embedding": vectors[0]})
+    def whole(vectors: Vectors, usage: Usage) -> dict[str, Any]:
         total_s = time.perf_counter() - started
-        found: dict[str, Any] = {
+        return {"embedding": vectors[0]} if single else {
             "model": name, "embeddings": vectors,
             "total_duration": round(total_s * 1e9),
-            "load_duration": round((total_s - made.seconds) * 1e9),
-            "prompt_eval_count": made.num_tokens,
+            "load_duration": round((total_s - usage.prefill_s) * 1e9),
+            "prompt_eval_count": usage.prompt_tokens,
         }  # fmt: skip
-        return msgspec.json.encode(found)
 
-    return await asked.embed(
-        texts, write,
-        dimensions=body.dimensions, prompt_name=body.prompt_name,
-        truncate=body.truncate is not False,
-    )  # fmt: skip
+    return await asked.embed(given, EmbeddingsForm("ollama", whole), body.truncate is not False)
 
 
 ROUTES = [Route(path, embed, methods=["POST"]) for path in ("/api/embed", "/api/embeddings")]

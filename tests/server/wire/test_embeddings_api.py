@@ -115,7 +115,7 @@ def test_more_text_than_one_request_may_have(embedder, monkeypatch):
 ])  # fmt: skip
 def test_errors_of_the_backend_and_what_is_counted(embedder, error, status):
     before = counted(embedder, status)
-    embedder.backend.refusal = error
+    embedder.backend.embeddings = lambda _: [error]
     response = embedder.post(OPENAI, {**ASK, "input": "a"})
     assert response.status_code == status
     assert error_of(response)["message"]
@@ -129,7 +129,7 @@ def counted(server, status):
 
 
 def test_a_client_that_leaves_ends_the_work(embedder):
-    embedder.backend.scripts = [Pause()]
+    embedder.backend.embeddings = lambda _: [Pause()]
     body = b'{"model": "embedder", "input": "a"}'
     head = f"POST {OPENAI} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
     with embedder.socket() as client:
