@@ -130,17 +130,19 @@ class Keys:
             raise self.error(key, value, f"whole numbers from {low} to {high}")
         return numbers
 
-    def layer_numbers(self, key: str, layers: int) -> list[float]:
-        """Return a number of at least 0 for each layer, zeros where the file has none."""
-        value = self.value(key)
-        numbers = np.asarray(0.0 if value is None else value)
+    def layer_numbers(
+        self, key: str, layers: int, default: float | None = None, *, low: float = 0.0
+    ) -> list[float]:
+        """Return a finite number, or `low` or more, for each layer: an array, or one for all."""
+        value = self._value(key, default)
+        numbers = np.asarray(value)
         if numbers.ndim == 0:
             numbers = np.full(layers, numbers)
         if numbers.dtype.kind != "f" or numbers.size < layers:
             raise self.error(key, value, f"{layers} numbers")
         found: list[float] = numbers[:layers].tolist()
-        if not all(0 <= number < np.inf for number in found):
-            raise self.error(key, value, "numbers of at least 0")
+        if not all(low <= number < np.inf for number in found):
+            raise self.error(key, value, f"numbers of at least {low:g}")
         return found
 
     def layer_flags(self, key: str, layers: int) -> list[bool]:

@@ -10,8 +10,10 @@ import pytest
 from family_models import NAMES, build_family, variant_of
 from mlx import nn
 from mlx.utils import tree_flatten
+from tiny_architectures.builder import build
 from tiny_models import begin, prompt_of
 
+from akunu_py import Engine
 from akunu_py.cpu.blas import load_blas
 from akunu_py.models.cached_rows import CachedRows
 from akunu_py.models.joined import JoinedForward, WantedChoice, choose_together
@@ -91,6 +93,18 @@ def test_each_session_gets_what_it_gets_alone(name, monkeypatch):
             for rows in (together[place], alone[place]):
                 rows.keep(fed[place].tolist(), range(kept))
     assert paths_of(model) == parameters
+
+
+@pytest.mark.parametrize("name", ["phi2", "stablelm"])
+def test_replies_of_models_that_attend_in_another_type(tmp_path, name):
+    texts = ("a cat and a dog", "one, two, three; one, two, ", "z")
+    options = {"max_tokens": 16, "drafter": "ngram", "draft_budget": "always"}
+    path = build(name).write(tmp_path / "model.gguf")
+    with Engine.load(path, compute_type="bfloat16") as engine:
+        assert engine.joined_passes() is not None
+        alone = [engine.generate(text, **options).token_ids for text in texts]
+        found = dict(engine.generate_many(texts, streams=3, **options))
+        assert [found[place].token_ids for place in range(3)] == alone
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3", "qwen3_next", "deepseek_v3"])

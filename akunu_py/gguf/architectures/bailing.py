@@ -75,7 +75,7 @@ def bailingmoe3(model: Decoder) -> ModelPlan:
     if not keys.flag("kda.safe_gate", True):
         raise keys.unsupported("kda.safe_gate", False, "decay rates with a lower bound")
     for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):
-        if any(keys.layer_numbers(key, count)):
+        if any(keys.layer_numbers(key, count, 0.0)):
             raise keys.unsupported(key, "set", "activations that are not clamped")
     if "rope.dimension_sections" in keys:
         sections = keys.integers("rope.dimension_sections")

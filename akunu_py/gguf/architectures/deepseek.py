@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, modules
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, modules
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder
 from akunu_py.gguf.parts.experts import Gating
@@ -42,11 +42,7 @@ def deepseek2(model: Decoder) -> ModelPlan:
         "model_type": "deepseek_v3",
         "rope_scaling": rope.scaling_with_mscale(model),
     }
-    rules = [
-        *layers.frame(model, copied=True),
-        *modules(LAYER, layers.NORMS),
-        *latent_attention.rules(model, heads),
-    ]
+    rules = layers.llama(model, latent=heads, feed_forward={}, copied=True)
     if experts.leading_dense(model) == model.num_layers:
         model.keys.ignore("expert_count", "expert_shared_count", "expert_weights_scale")
         rules += modules(FEED_FORWARD, layers.GATED)
@@ -97,9 +93,7 @@ def _sparse(model: Decoder, *, interleaved: bool) -> ModelPlan:
     return model.plan(
         "variants.deepseek32",
         [
-            *layers.frame(model, copied=True),
-            *modules(LAYER, layers.NORMS),
-            *latent_attention.rules(model, heads),
+            *layers.llama(model, latent=heads, feed_forward={}, copied=True),
             *modules(f"{ATTENTION}.indexer", indexers),
             *experts.rules(model, mixture, shared=experts.shared_name(model)),
             *experts.router(mixture),
@@ -132,9 +126,7 @@ def mistral4(model: Decoder) -> ModelPlan:
     return model.plan(
         "mistral4",
         [
-            *layers.frame(model),
-            *modules(LAYER, layers.NORMS),
-            *latent_attention.rules(model, heads),
+            *layers.llama(model, latent=heads, feed_forward={}),
             *modules(FEED_FORWARD, {"ffn_gate_inp": "gate"}, layers=mixture.routed),
             *experts.rules(model, mixture, shared=experts.shared_name(model)),
         ],

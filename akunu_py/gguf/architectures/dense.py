@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.gguf.architectures.llama import attention_biases, llama
+from akunu_py.gguf.keys import Keys
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, module, modules, parameter
 from akunu_py.gguf.parts import attention, layers, rope, windows
 from akunu_py.gguf.parts.decoder import EMBEDDING, MAX_LAYERS, OUTPUT, Decoder
@@ -34,24 +35,13 @@ def apertus(model: Decoder) -> ModelPlan:
 
 
 def _activations(model: Decoder) -> dict[str, NDArray[np.float32]]:
-    constants: dict[str, NDArray[np.float32]] = {}
-    for part in ("alpha_n", "alpha_p", "beta", "eps"):
-        # The key has no architecture in front.
-        key = f"xielu.{part}"
-        value = model.keys.metadata.get(key)
-        numbers = np.asarray(value) if isinstance(value, np.ndarray | float) else np.empty(0)
-        if numbers.ndim == 0:
-            numbers = np.full(model.num_layers, numbers)
-        enough = numbers.dtype.kind == "f" and numbers.size >= model.num_layers
-        if not enough or not np.isfinite(numbers).all():
-            raise ModelFormatError(
-                f"{key} should hold a number for each of the {model.num_layers} layers; the file "
-                "is damaged: download or convert the model again"
-            )
-        for layer in range(model.num_layers):
-            path = f"{FEED_FORWARD.format(layer)}.act_fn.{part}"
-            constants[path] = np.array(numbers[layer], np.float32)
-    return constants
+    # The keys have no architecture in front.
+    keys = Keys(model.keys.metadata, "xielu")
+    return {
+        f"{FEED_FORWARD.format(layer)}.act_fn.{part}": np.array(number, np.float32)
+        for part in ("alpha_n", "alpha_p", "beta", "eps")
+        for layer, number in enumerate(keys.layer_numbers(part, model.num_layers, low=-1e30))
+    }
 
 
 def arcee(model: Decoder) -> ModelPlan:
@@ -134,16 +124,12 @@ def muse_glimmer(model: Decoder) -> ModelPlan:
     class rotates halves.
     """
     attention.require_whole_heads(model)
-    norms = [
-        parameter(f"blk.{{}}.{source}.weight", f"{LAYER}.{target}.weight", convert=layers.minus_one)
-        for source, target in layers.FOUR_NORMS.items()
-    ]
     scales = ["blk.{}.attn_q_norm.weight", "blk.{}.attn_k_norm.weight"]
     return model.plan(
         "variants.muse_glimmer",
         [
             *layers.llama(model, norms={}, heads={"attn_gate": "gate_proj"}, reorder=True),
-            *norms,
+            *layers.norms_minus_one(LAYER, layers.FOUR_NORMS),
             parameter(scales, f"{ATTENTION}.qk_scale_factor", convert=_query_scale),
         ],
         {

@@ -22,7 +22,7 @@ def gemma(model: Decoder) -> ModelPlan:
         "variants.gemma",
         [
             *_frame(model, tied=True),
-            *_norms(LAYER, layers.NORMS),
+            *layers.norms_minus_one(LAYER, layers.NORMS),
             *attention.rules(model),
             *modules(FEED_FORWARD, layers.GATED),
         ],
@@ -44,7 +44,7 @@ def gemma2(model: Decoder) -> ModelPlan:
         "variants.gemma2",
         [
             *_frame(model, tied=True),
-            *_norms(LAYER, layers.FOUR_NORMS),
+            *layers.norms_minus_one(LAYER, layers.FOUR_NORMS),
             *attention.rules(model),
             *modules(FEED_FORWARD, layers.GATED),
         ],
@@ -78,9 +78,9 @@ def gemma3(model: Decoder) -> ModelPlan:
         "variants.gemma3",
         [
             *_frame(model, tied=model.tied),
-            *_norms(LAYER, layers.FOUR_NORMS),
+            *layers.norms_minus_one(LAYER, layers.FOUR_NORMS),
             *attention.rules(model),
-            *_norms(ATTENTION, layers.HEAD_NORMS),
+            *layers.norms_minus_one(ATTENTION, layers.HEAD_NORMS),
             *modules(FEED_FORWARD, layers.GATED),
         ],
         {
@@ -105,10 +105,3 @@ def _query_scalar(model: Decoder, layers_of_27b: int) -> int:
 def _frame(model: Decoder, *, tied: bool) -> list[Rule]:
     norm = parameter("output_norm.weight", "model.norm.weight", convert=layers.minus_one)
     return [*layers.frame(model, norm=None, tied=tied), norm]
-
-
-def _norms(at: str, names: dict[str, str]) -> list[Rule]:
-    return [
-        parameter(f"blk.{{}}.{source}.weight", f"{at}.{target}.weight", convert=layers.minus_one)
-        for source, target in names.items()
-    ]

@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from akunu_py.gguf.names import Rule, module, modules, parameter
 from akunu_py.gguf.parts import attention, layers, rope, windows
 from akunu_py.gguf.parts.decoder import Decoder
@@ -102,11 +100,7 @@ def _sparsity(model: Decoder) -> list[float]:
     which that share lies.
     """
     keys, count = model.keys, model.num_layers
-    value = keys.metadata.get(f"{keys.architecture}.{_SPARSITY}")
-    if value is None:
+    if _SPARSITY not in keys:
         return [_SPARSE_SHARE if layer < _SPARSE_LAYERS else 0.0 for layer in range(count)]
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or len(value) < count:
-        raise keys.error(_SPARSITY, value, f"{count} numbers")
-    if np.isnan(value[:count]).any():
-        raise keys.error(_SPARSITY, value, f"{count} numbers")
-    return [0.5 * (1 + math.erf(float(scale) / math.sqrt(2))) for scale in value[:count]]
+    scales = keys.layer_numbers(_SPARSITY, count, low=-math.inf)
+    return [0.5 * (1 + math.erf(scale / math.sqrt(2))) for scale in scales]

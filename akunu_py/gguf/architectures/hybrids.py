@@ -131,9 +131,7 @@ def kimi_linear(model: Decoder) -> ModelPlan:
     return hybrid.plan(
         "kimi_linear",
         [
-            *layers.frame(hybrid, copied=True),
-            *modules(LAYER, layers.NORMS),
-            *latent_attention.rules(hybrid, heads),
+            *layers.llama(hybrid, latent=heads, feed_forward={}, copied=True),
             *recurrent.delta_net_rules(
                 hybrid,
                 ATTENTION,
@@ -193,9 +191,7 @@ def kimi_k3(model: Decoder) -> ModelPlan:
     experts.require_sigmoid(hybrid)
     linear_beta = keys.number("activation.situ_linear_beta", low=-1e6, high=1e6)
     rules = [
-        *layers.frame(hybrid, tied=False),
-        *modules(LAYER, layers.NORMS),
-        *latent_attention.rules(hybrid, heads),
+        *layers.llama(hybrid, latent=heads, feed_forward={}, tied=False),
         *modules(ATTENTION, {"attn_gate": "g_proj"}, layers=hybrid.attends),
         *_k3_nets(hybrid),
         *experts.rules(hybrid, mixture, shared="shared_experts"),

@@ -62,8 +62,8 @@ def step35(model: Decoder) -> ModelPlan:
             "share_expert_dim": keys.integer("expert_shared_feed_forward_length"),
             "moe_router_scaling_factor": experts.weights_scale(model),
             "norm_expert_weight": experts.normalizes_weights(model),
-            "swiglu_limits": keys.layer_numbers("swiglu_clamp_exp", model.num_layers),
-            "swiglu_limits_shared": keys.layer_numbers("swiglu_clamp_shexp", model.num_layers),
+            "swiglu_limits": keys.layer_numbers("swiglu_clamp_exp", model.num_layers, 0.0),
+            "swiglu_limits_shared": keys.layer_numbers("swiglu_clamp_shexp", model.num_layers, 0.0),
         },
         rotary=_factors(model, head_dim, windowed),
     )

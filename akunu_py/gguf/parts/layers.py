@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules
-from akunu_py.gguf.parts import attention
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules, parameter
+from akunu_py.gguf.parts import attention, latent_attention
 from akunu_py.gguf.parts.decoder import EMBEDDING, OUTPUT, Decoder
 
 NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
@@ -44,6 +44,14 @@ def minus_one(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     return weight - np.float32(1)
 
 
+def norms_minus_one(at: str, names: Mapping[str, str]) -> list[Rule]:
+    """Return the rules for norms of a layer, for classes that add 1 to them as converters do."""
+    return [
+        parameter(f"blk.{{}}.{source}.weight", f"{at}.{target}.weight", convert=minus_one)
+        for source, target in names.items()
+    ]
+
+
 def llama(
     model: Decoder,
     *,
@@ -53,16 +61,22 @@ def llama(
     tied: bool | None = None,
     copied: bool = False,
     reorder: bool = False,
+    latent: latent_attention.Heads | None = None,
 ) -> list[Rule]:
     """Return the rules of a decoder with llama's names, but for the modules that differ.
 
     `norms` are those of a layer, `heads` those of q and k. For a mixture `feed_forward` has only
     what is beside the experts. `tied` and `copied`: see `frame`. `reorder`: see `attention.rules`.
+    `latent` has the sizes of latent attention.
     """
     return [
         *frame(model, tied=tied, copied=copied),
         *modules(LAYER, norms),
-        *attention.rules(model, reorder=reorder),
+        *(
+            latent_attention.rules(model, latent)
+            if latent
+            else attention.rules(model, reorder=reorder)
+        ),
         *modules(ATTENTION, heads),
         *modules(FEED_FORWARD, feed_forward),
     ]

@@ -72,10 +72,17 @@ class Latents(Apart):
 
 
 class PartRows(NamedTuple):
-    """Keys, values or a mask of several texts, which a class hands on untouched."""
+    """Keys, values or a mask of several texts, which a class hands on, at most in another type."""
 
     parts: Sequence[Any]
     caches: "RowsCache"
+
+    @property
+    def dtype(self) -> Any:
+        return self.parts[0].dtype
+
+    def astype(self, kind: mx.Dtype) -> "PartRows":
+        return PartRows([part.astype(kind) for part in self.parts], self.caches)
 
 
 Held = Apart | PartRows
