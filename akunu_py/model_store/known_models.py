@@ -363,6 +363,7 @@ _ROWS = (
     ("qwen3-embedding:4b", "Qwen/Qwen3-Embedding-4B-GGUF", "Q4_K_M", None, _APACHE),
     ("qwen3-embedding:8b", "Qwen/Qwen3-Embedding-8B-GGUF", "Q4_K_M", None, _APACHE),
     ("smollm3:3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312, _APACHE),
+    ("spark-x2.5:4b", "XHToken/Spark-X2.5-4B-GGUF", "Q4_K_M", None, _APACHE),
 )  # fmt: skip
 
 _HEADS = {
