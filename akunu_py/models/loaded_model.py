@@ -4,18 +4,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from mlx import nn
 
 from akunu_py.model_store.names import friendly_name
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.folder_settings import read_json
+from akunu_py.models.pooling import Pooling
 from akunu_py.protocols import Tokenizer
 from akunu_py.values.recommended import NO_RECOMMENDATION, Recommended, recommended
-
-if TYPE_CHECKING:
-    from akunu_py.models.pooling import Pooling
 
 _FILE = "generation_config.json"
 _SAMPLING = "general.sampling."
@@ -48,18 +46,6 @@ def recommended_in_gguf(metadata: Mapping[str, object]) -> Recommended:
     return recommended(metadata, _OF_GGUF, f"{_SAMPLING}* in the GGUF file")
 
 
-def pooling_in_gguf(metadata: Mapping[str, object]) -> "Pooling | None":
-    """Return how a GGUF file's model makes embeddings; None for a model of replies.
-
-    Raises ConfigError for a kind that akunu lacks.
-    """
-    if f"{metadata.get('general.architecture')}.pooling_type" not in metadata:
-        return None
-    from akunu_py.models.pooling import pooling_of_gguf  # for models of embeddings
-
-    return pooling_of_gguf(metadata)
-
-
 @dataclass(frozen=True, slots=True)
 class ModelDescription:
     """Facts about a loaded model."""
@@ -85,7 +71,7 @@ class ModelDescription:
     recommended: Recommended = NO_RECOMMENDATION
     """How its makers say that replies should be sampled."""
 
-    pooling: "Pooling | None" = None
+    pooling: Pooling | None = None
     """How it makes embeddings, for which it was made; None for a model of replies."""
 
     adapter: str = ""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, modules
+from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, Rule, modules
 from akunu_py.gguf.parts import attention, experts, latent_attention, layers, rope
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, MAX_HEADS, Decoder
 from akunu_py.gguf.parts.experts import Gating
@@ -36,27 +36,25 @@ def deepseek(model: Decoder) -> ModelPlan:
 
 def deepseek2(model: Decoder) -> ModelPlan:
     """DeepSeek 2, 3 and R1 for `variants.deepseek2`; also Kimi K2, GLM 4.7 Flash and Youtu."""
+    # The first files of GLM 4.7 Flash do not state its gating function.
+    lite = model.vocabulary_size == _GLM_LITE_VOCABULARY and model.num_layers in _GLM_LITE_LAYERS
+    rules, arguments = _parts(model, Gating.SIGMOID if lite else Gating.SOFTMAX)
+    return model.plan("variants.deepseek2", rules, {**arguments, "model_type": "deepseek_v3"})
+
+
+def _parts(model: Decoder, gating: Gating = Gating.SIGMOID) -> tuple[list[Rule], dict[str, Any]]:
+    """Return rules and arguments of latent attention and of experts, or of dense layers alone."""
     heads = latent_attention.read_heads(model)
-    arguments: dict[str, Any] = {
-        **heads.arguments,
-        "model_type": "deepseek_v3",
-        "rope_scaling": rope.scaling_with_mscale(model),
-    }
     rules = layers.llama(model, latent=heads, feed_forward={}, copied=True)
+    arguments = {**heads.arguments, "rope_scaling": rope.scaling_with_mscale(model)}
     if experts.leading_dense(model) == model.num_layers:
         model.keys.ignore("expert_count", "expert_shared_count", "expert_weights_scale")
         rules += modules(FEED_FORWARD, layers.GATED)
-        arguments["first_k_dense_replace"] = model.num_layers
-    else:
-        # The first files of GLM 4.7 Flash do not state its gating function.
-        lite = model.vocabulary_size == _GLM_LITE_VOCABULARY
-        lite = lite and model.num_layers in _GLM_LITE_LAYERS
-        mixture = experts.read_behind_dense(model)
-        rules += experts.rules(model, mixture, shared=experts.shared_name(model))
-        rules += experts.router(mixture)
-        gating = Gating.SIGMOID if lite else Gating.SOFTMAX
-        arguments |= experts.arguments(model, mixture, gating)
-    return model.plan("variants.deepseek2", rules, arguments)
+        return rules, {**arguments, "first_k_dense_replace": model.num_layers}
+    mixture = experts.read_behind_dense(model)
+    rules += experts.rules(model, mixture, shared=experts.shared_name(model))
+    rules += experts.router(mixture)
+    return rules, {**arguments, **experts.arguments(model, mixture, gating)}
 
 
 def deepseek32(model: Decoder) -> ModelPlan:
@@ -86,22 +84,14 @@ def glm_dsa(model: Decoder) -> ModelPlan:
 def _sparse(model: Decoder, *, interleaved: bool) -> ModelPlan:
     """Return the plan of a model with indexers, which choose the rows that are attended to."""
     keys = model.keys
-    heads = latent_attention.read_heads(model)
-    mixture = experts.read_behind_dense(model)
+    rules, arguments = _parts(model)
     names = {"attn_q_b": "wq_b", "attn_k": "wk", "k_norm": "k_norm", "proj": "weights_proj"}
     indexers = {f"indexer.{source}": target for source, target in names.items()}
     return model.plan(
         "variants.deepseek32",
-        [
-            *layers.llama(model, latent=heads, feed_forward={}, copied=True),
-            *modules(f"{ATTENTION}.indexer", indexers),
-            *experts.rules(model, mixture, shared=experts.shared_name(model)),
-            *experts.router(mixture),
-        ],
+        [*rules, *modules(f"{ATTENTION}.indexer", indexers)],
         {
-            **heads.arguments,
-            **experts.arguments(model, mixture),
-            "rope_scaling": rope.scaling_with_mscale(model),
+            **arguments,
             "index_n_heads": keys.integer("attention.indexer.head_count", high=MAX_HEADS),
             "index_head_dim": keys.integer("attention.indexer.key_length", high=MAX_HEAD_DIM),
             "index_topk": keys.integer("attention.indexer.top_k"),

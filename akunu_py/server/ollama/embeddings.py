@@ -11,7 +11,7 @@ from starlette.routing import Route
 from akunu_py.server.events import Usage, Vectors
 from akunu_py.server.generation_fields import RequestBody
 from akunu_py.server.incoming import EmbeddingsForm, receive
-from akunu_py.server.ollama.replies import unloads
+from akunu_py.server.ollama.replies import load
 
 _NO_EFFECT = frozenset({"options"})
 """Those of Ollama say how to load a model, or how to draw tokens."""
@@ -36,10 +36,7 @@ async def embed(http: HttpRequest) -> Response:
     single = http.url.path == "/api/embeddings"
     given = body.prompt if single else body.input
     if not given:
-        if unloads(body.keep_alive):
-            asked.service.backend.unload(asked.model.id)
-        else:
-            await asked.service.backend.load(asked.model.id)
+        await load(asked, body.keep_alive)
         answer = {"embedding": []} if single else {"model": name, "embeddings": []}
         return Response(msgspec.json.encode(answer), media_type="application/json")
     if body.keep_alive is not None:

@@ -99,11 +99,6 @@ class _Message(msgspec.Struct):
     tool_call_id: str | None = None
 
 
-def unloads(keep_alive: float | str | None) -> bool:
-    """Return whether a request without a prompt asks to take the model out of memory."""
-    return str(keep_alive).rstrip("smh") in {"0", "0.0"}
-
-
 class _Body(RequestBody, kw_only=True):
     """What both formats have."""
 
@@ -144,7 +139,7 @@ async def chat(http: HttpRequest) -> Response:
     body = asked.body
     form = OllamaForm(body.model or asked.model.id, chat=True)
     if not body.messages:
-        return await _load(asked, form)
+        return JSONResponse(form.empty(await load(asked, asked.body.keep_alive)))
     request = await asked.lay_out(_read_chat)
     return await asked.respond(request, form=form, stream=body.stream is not False)
 
@@ -177,7 +172,7 @@ async def generate(http: HttpRequest) -> Response:
     if body.images:
         raise RequestError("images: akunu's models read only text", param="images")
     if not body.prompt:
-        return await _load(asked, form)
+        return JSONResponse(form.empty(await load(asked, asked.body.keep_alive)))
     if body.raw and body.system:
         raise RequestError(
             "system has no place in a raw prompt; write it there, or leave raw out", param="system"
@@ -196,13 +191,13 @@ async def generate(http: HttpRequest) -> Response:
     return await asked.respond(request, form=form, stream=body.stream is not False)
 
 
-async def _load(asked: Incoming[_Given], form: OllamaForm) -> Response:
-    """Load the model, or take it out of memory, and answer without a reply."""
-    if unloads(asked.body.keep_alive):
+async def load(asked: Incoming[Any], keep_alive: float | str | None) -> str:
+    """Load the model, or take it out of memory; return "load" or "unload"."""
+    if str(keep_alive).rstrip("smh") in {"0", "0.0"}:
         asked.service.backend.unload(asked.model.id)
-        return JSONResponse(form.empty("unload"))
+        return "unload"
     await asked.service.backend.load(asked.model.id)
-    return JSONResponse(form.empty("load"))
+    return "load"
 
 
 def _config(asked: Incoming[_Given], thinks: bool | None = None) -> GenerationConfig:
