@@ -37,7 +37,7 @@ class Rule:
     layers: Callable[[int], bool] | None = None
     required: bool = True
     float32: bool = False
-    zeros: int = 0
+    default: NDArray[np.float32] | None = None
 
     def applies(self, layer: int) -> bool:
         return self.layers is None or self.layers(layer)
@@ -85,15 +85,15 @@ def parameter(
     layers: Callable[[int], bool] | None = None,
     required: bool = True,
     float32: bool = False,
-    zeros: int = 0,
+    default: NDArray[np.float32] | None = None,
 ) -> Rule:
     """Map one tensor, given by its whole name, to one parameter, converted by `convert`.
 
-    With `zeros`, it is not required: so many zeros stand for it.
+    A tensor with a `default`, which stands for it, is not required.
     """
     sources = (source,) if isinstance(source, str) else tuple(source)
-    required = required and not zeros
-    return Rule(sources, target, ("",), rows, None, convert, layers, required, float32, zeros)
+    required = required and default is None
+    return Rule(sources, target, ("",), rows, None, convert, layers, required, float32, default)
 
 
 def within(path: str, rules: Iterable[Rule]) -> list[Rule]:

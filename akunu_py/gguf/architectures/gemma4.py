@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from akunu_py.gguf.names import ATTENTION, FEED_FORWARD, LAYER, Rule, module, modules, parameter
 from akunu_py.gguf.parts import experts, layers, rope, windows
@@ -36,7 +35,8 @@ def gemma4(model: Decoder) -> ModelPlan:
     cap = model.keys.number("final_logit_softcapping", 30.0, low=-1, high=1e6)
     mixture_arguments, mixture_rules = _mixture(model)
     embedding_arguments, embedding_rules = _layer_embeddings(model)
-    scale = parameter("blk.{}.layer_output_scale.weight", f"{LAYER}.layer_scalar", required=False)
+    one = np.ones(1, np.float32)
+    scale = parameter("blk.{}.layer_output_scale.weight", f"{LAYER}.layer_scalar", default=one)
     unused = "|".join(map(str, range(of_layers.own_keys, model.num_layers))) or "-"
     return model.plan(
         "gemma4_text",
@@ -68,7 +68,6 @@ def gemma4(model: Decoder) -> ModelPlan:
         rotary=rope.where_all_is_seen(factors, of_layers.windowed),
         # Like the checkpoints, files also have them for layers that use another layer's.
         ignored=rf"{FREQUENCY_FACTORS}|blk\.({unused})\.(attn_k|attn_v|attn_k_norm)\.weight",
-        constants=_unit_scales(model, mixture_arguments.get("num_experts")),
         wide_range=True,
     )
 
@@ -155,10 +154,11 @@ def _mixture(model: Decoder) -> tuple[dict[str, Any], list[Rule]]:
     if "blk.0.ffn_gate_inp.weight" not in model.tensors:
         return {"enable_moe_block": False}, []
     mixture = experts.read(model)
+    ones = np.ones(mixture.count, np.float32)
     rules = [
         *modules(LAYER, {"ffn_gate_inp": "router.proj", **_MIXTURE_NORMS}),
         parameter("blk.{}.ffn_gate_inp.scale", f"{LAYER}.router.scale"),
-        parameter("blk.{}.ffn_down_exps.scale", f"{LAYER}.router.per_expert_scale", required=False),
+        parameter("blk.{}.ffn_down_exps.scale", f"{LAYER}.router.per_expert_scale", default=ones),
         *experts.stacks(model, mixture, f"{LAYER}.experts.switch_glu"),
     ]
     arguments = {
@@ -191,15 +191,3 @@ def _layer_embeddings(model: Decoder) -> tuple[dict[str, Any], list[Rule]]:
         "vocab_size_per_layer_input": model.rows_of("per_layer_token_embd.weight"),
     }
     return arguments, rules
-
-
-def _unit_scales(model: Decoder, experts: int | None) -> dict[str, NDArray[np.float32]]:
-    """Return the scales that the file leaves out."""
-    scales = {}
-    for layer in range(model.num_layers):
-        at = LAYER.format(layer)
-        if f"blk.{layer}.layer_output_scale.weight" not in model.tensors:
-            scales[f"{at}.layer_scalar"] = np.ones(1, np.float32)
-        if experts and f"blk.{layer}.ffn_down_exps.scale" not in model.tensors:
-            scales[f"{at}.router.per_expert_scale"] = np.ones(experts, np.float32)
-    return scales

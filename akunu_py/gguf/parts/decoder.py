@@ -198,11 +198,13 @@ class Decoder:
             ignored += rf"|blk\.({'|'.join(map(str, further))})\..*"
         given = {"model_type": model.rpartition(".")[2], **arguments}
         rules = list(rules)
-        zeros = {
-            rule.target.format(layer): np.zeros(rule.zeros, np.float32)
+        defaults = {
+            rule.target.format(layer): rule.default
             for rule in rules
-            for layer in range(self.num_layers if rule.zeros else 0)
-            if rule.applies(layer) and rule.sources[0].format(layer) not in self.tensors
+            for layer in range(self.num_layers)
+            if rule.default is not None
+            and rule.applies(layer)
+            and rule.sources[0].format(layer) not in self.tensors
         }
         return ModelPlan(
             architecture=self.keys.architecture,
@@ -213,7 +215,7 @@ class Decoder:
             context_length=self.context_length,
             vocabulary_size=self.vocabulary_size,
             rotary=rotary,
-            constants={**zeros, **(constants or {})},
+            constants={**defaults, **(constants or {})},
             wide_range=wide_range,
         )
 

@@ -267,10 +267,11 @@ def router(
     differences. Zeros stand for a bias that is not `required`.
     """
     names = {"ffn_gate_inp.weight": weight, "exp_probs_b.bias": bias}
+    zeros = np.zeros(mixture.count, np.float32)
     return [
         parameter(
             f"blk.{{}}.{source}", f"{at}.{target}", layers=mixture.routed, float32=True,
-            zeros=0 if required or target == weight else mixture.count,
+            default=None if required or target == weight else zeros,
         )
         for source, target in names.items()
     ]  # fmt: skip
