@@ -11,7 +11,7 @@ from mlx import nn
 from akunu_py.model_store.names import friendly_name
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.folder_settings import read_json
-from akunu_py.models.pooling import Pooling
+from akunu_py.models.pooling import Pooling, pooling_of_gguf
 from akunu_py.protocols import Tokenizer
 from akunu_py.values.recommended import NO_RECOMMENDATION, Recommended, recommended
 
@@ -44,6 +44,12 @@ def recommended_in_gguf(metadata: Mapping[str, object]) -> Recommended:
     if metadata.get(_WINDOW) == 0:  # as llama.cpp turns the penalty off
         metadata = {name: metadata[name] for name in metadata.keys() - {_WINDOW, _PENALTY}}
     return recommended(metadata, _OF_GGUF, f"{_SAMPLING}* in the GGUF file")
+
+
+def pooling_in_gguf(metadata: Mapping[str, object]) -> Pooling | None:
+    """Return what `pooling_of_gguf` does, which is not called for most models of replies."""
+    given = f"{metadata.get('general.architecture')}.pooling_type" in metadata
+    return pooling_of_gguf(metadata) if given else None
 
 
 @dataclass(frozen=True, slots=True)

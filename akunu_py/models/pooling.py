@@ -38,7 +38,7 @@ def pooling_of_gguf(metadata: Mapping[str, Any]) -> Pooling | None:
 
     Raises ConfigError for a kind that akunu lacks.
     """
-    architecture = metadata.get("general.architecture")
+    architecture = metadata["general.architecture"]
     given = metadata.get(f"{architecture}.pooling_type", 0)
     if given == 0:
         return None

@@ -37,9 +37,9 @@ from akunu_py.models.load_steps import Steps, evaluate, try_passes
 from akunu_py.models.loaded_model import (
     LoadedModel,
     ModelDescription,
+    pooling_in_gguf,
     recommended_in_gguf,
 )
-from akunu_py.models.pooling import pooling_of_gguf
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
 from akunu_py.models.sources.source import (
@@ -109,7 +109,7 @@ class ConvertedSource(FolderSource):
             context=plan.context_length,
             file_bytes=self.file_bytes,
             recommended=recommended_in_gguf(metadata),
-            pooling=pooling_of_gguf(metadata),
+            pooling=pooling_in_gguf(metadata),
         )
         return LoadedModel(model, tokenizer, found)
 
@@ -166,7 +166,7 @@ class ConvertedSource(FolderSource):
             with GGUFFile.open(self.path / METADATA) as file:
                 check_vocabulary(file.metadata)
                 recommended = recommended_in_gguf(file.metadata)
-                pooling = pooling_of_gguf(file.metadata)
+                pooling = pooling_in_gguf(file.metadata)
             layers = description["layers"].values()
             planes = max((len(layer.get("multipliers", ())) for layer in layers), default=1)
         model = make_model(plan)

@@ -18,9 +18,9 @@ from akunu_py.models.load_steps import Steps
 from akunu_py.models.loaded_model import (
     LoadedModel,
     ModelDescription,
+    pooling_in_gguf,
     recommended_in_gguf,
 )
-from akunu_py.models.pooling import pooling_of_gguf
 from akunu_py.models.rank_split import Group, PlannedGroup, on_any_rank
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
 from akunu_py.models.weight_files import gguf_tensors
@@ -77,7 +77,7 @@ class GGUFSource(ModelSource):
             weights_bytes=bytes_in_forms(tensors, forms, number_bytes),
             number_bytes=number_bytes,
             recommended=recommended_in_gguf(file.metadata),
-            pooling=pooling_of_gguf(file.metadata),
+            pooling=pooling_in_gguf(file.metadata),
         )
         planes = max((form.codes_per_weight for form in forms), default=1)
         return EmptyModel(make_model(plan), figures, planes)
@@ -132,7 +132,7 @@ def _load(
             context=plan.context_length,
             file_bytes=file.nbytes,
             recommended=recommended_in_gguf(file.metadata),
-            pooling=pooling_of_gguf(file.metadata),
+            pooling=pooling_in_gguf(file.metadata),
         )
     _log.info("%s: %s", description.name, description.weights_text)
     return LoadedModel(model, tokenizer, description)
