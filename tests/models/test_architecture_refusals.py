@@ -218,6 +218,11 @@ def test_a_rate_of_zero_is_kept(tmp_path):
 
 def test_what_says_nothing_new_is_taken(tmp_path):
     assert read(built("llama", {"attention.causal": True}).write(tmp_path / "llama.gguf"))
+    # A block that predicts further tokens, in a family that was published without.
+    further = built("llama", {"nextn_predict_layers": 1})
+    count = further.metadata["llama.block_count"]
+    further.linear(f"blk.{count}.nextn.eh_proj", 64, 128)
+    assert read(further.write(tmp_path / "further.gguf")).num_layers == count
     without = {"attention.sliding_window": 0, "attention.sliding_window_pattern": [True] * 6}
     laguna = built("laguna", without).write(tmp_path / "laguna.gguf")
     assert set(read(laguna).arguments["layer_types"]) == {"full_attention"}
