@@ -128,35 +128,27 @@ function build(tree, space = null) {
 }
 
 /* Makes what a node has, from one of its children on, the nodes of trees. Those that are there already
-   stay: `before` are their trees. Yields the number of nodes that it made or removed, after no more
-   than a piece of them. */
+   stay: `before` are their trees. Yields after each node that it made or removed. */
 function* patch(parent, before, after, from = 0, space = null) {
-  let node = parent.childNodes[from];
+  let node = parent.childNodes[from] ?? null;
   for (const [at, tree] of after.entries()) {
-    const next = node?.nextSibling;
     const old = before[at];
-    if (old === undefined || !same(old, tree)) {
-      const isElement = typeof tree !== "string";
-      const stays = isElement && old !== undefined && typeof old !== "string" && old[0] === tree[0] && same(old[1], tree[1]);
-      const size = stays ? 0 : sizeOf(tree);
-      let place = node;
+    const next = old === undefined ? node : node.nextSibling;
+    if (!same(old, tree)) {
+      const isElement = Array.isArray(tree);
+      const stays = isElement && Array.isArray(old) && same(old.slice(0, 2), tree.slice(0, 2));
       if (!stays) {
-        // What is in a large element comes in pieces.
-        place = build(size > PIECE ? tree.slice(0, 2) : tree, space);
-        if (old === undefined) parent.insertBefore(place, node ?? null);
-        else node.replaceWith(place);
-        yield size > PIECE ? 1 : size;
+        const made = build(isElement ? tree.slice(0, 2) : tree, space);
+        if (old === undefined) parent.insertBefore(made, node);
+        else node.replaceWith(made);
+        node = made;
+        yield;
       }
-      if (stays || size > PIECE) yield* patch(place, stays ? old.slice(2) : [], tree.slice(2), 0, tree[0] === "math" ? MATHML : space);
+      if (isElement) yield* patch(node, stays ? old.slice(2) : [], tree.slice(2), 0, tree[0] === "math" ? MATHML : space);
     }
-    if (old !== undefined) node = next;
-  }
-  for (let left = before.length - after.length; left > 0; left -= 1) {
-    const next = node.nextSibling;
-    node.remove();
     node = next;
-    yield 1;
   }
+  for (let left = before.length - after.length; left > 0; left -= 1) yield parent.lastChild.remove();
 }
 
 const sizeOf = (tree) => (typeof tree === "string" ? 1 : tree.slice(2).reduce((sum, one) => sum + sizeOf(one), 1));
@@ -193,8 +185,7 @@ async function renderWanted() {
   const some = wanted.splice(0);
   let answer = { texts: [], seconds: 0 };
   try {
-    const body = JSON.stringify({ texts: some.map(({ text }) => text) });
-    answer = await (await request("/render", { method: "POST", headers: { "content-type": "application/json" }, body })).json();
+    answer = await (await post("/render", { texts: some.map(({ text }) => text) })).json();
   } catch {
     // The texts stay as they are written.
   }
@@ -289,8 +280,8 @@ class MarkdownView {
     const work = patch(this.parent, trees(before), trees(after), first);
     const piece = () => {
       for (;;) {
-        const { value, done } = work.next();
-        if (done || (made += value) >= PIECE) return done;
+        const { done } = work.next();
+        if (done || (made += 1) >= PIECE) return done;
       }
     };
     await answer();
@@ -310,18 +301,13 @@ class MarkdownView {
       this.tail = null;
       [this.from, this.first, this.open, this.closed] = [0, 0, [], []];
     }
-    let [place, line] = [from, 0];
-    const to = (next) => {
-      for (; line < next; line += 1) place = this.sourced.text.indexOf("\n", place) + 1;
-      return place;
-    };
-    const places = blocks.map(([start]) => to(start));
-    const found = await this.tint(blocks.map(([, tree], at) => ({ tree, place: places[at] })), until, this.open);
+    const places = [from];
+    for (const line of this.sourced.text.slice(from, until).split("\n")) places.push(places.at(-1) + line.length + 1);
+    const found = await this.tint(blocks.map(([line, tree]) => ({ tree, place: places[line] })), until, this.open);
     this.read = until;
     await this.patch(this.open, found, this.first);
     // A line that may still grow can yet turn out to belong to the block before it.
-    const lines = this.sourced.text.slice(from, until).split("\n").length;
-    const begin = (blocks.at(-1)?.[0] === lines - 1 ? blocks.at(-2) : blocks.at(-1))?.[0] ?? 0;
+    const begin = (blocks.at(-1)?.[0] === places.length - 2 ? blocks.at(-2) : blocks.at(-1))?.[0] ?? 0;
     const complete = blocks.filter(([start]) => start < begin).length;
     this.open = found;
     this.complete(complete);

@@ -33,14 +33,17 @@ function showBranch(leaf) {
   showContext();
 }
 
-/* Keeps the chat and some of its turns. What the browser refuses is told, and the chat goes on. */
-async function keep(changed, options) {
+/* Does what the browser's storage may refuse: that is told, and the chat goes on. */
+async function unlessRefused(work) {
   try {
-    await store.put([{ ...chat }], changed.map((one) => one.record), options);
+    return await work();
   } catch (error) {
     showNotice(notKept(error));
   }
 }
+
+/* Keeps the chat and some of its turns. */
+const keep = (changed, options) => unlessRefused(() => store.put([{ ...chat }], changed.map((one) => one.record), options));
 
 const notKept = (error) =>
   error?.name === "QuotaExceededError"
@@ -128,17 +131,15 @@ function versionActions(versions, exchange, noun) {
 }
 
 function replyActions(exchange) {
-  const found = [];
-  if (exchange.content) {
-    const copy = action("copy", "Copy this reply", () => copyText(copy, exchange.content));
-    found.push(copy);
-  }
-  const retry = action("retry", "Retry this reply", () => retryReply(exchange));
+  const retry = action("retry", "Retry this reply", () => askAgain(exchange));
   countDown(retry, exchange.retryAt ?? 0);
-  found.push(retry, ...versionActions(siblingsOf(exchange).filter((one) => one.asked.content === exchange.asked.content), exchange, "reply"));
-  if (!exchange.content) return found;
-  if (exchange === exchanges.at(-1)) found.push(action("play", "Continue this reply", () => continueReply(exchange)));
-  return [...found, action("edit", "Edit this reply", () => editReply(exchange))];
+  const replies = siblingsOf(exchange).filter((one) => one.asked.content === exchange.asked.content);
+  const always = [retry, ...versionActions(replies, exchange, "reply")];
+  if (!exchange.content) return always;
+  const copy = action("copy", "Copy this reply", () => copyText(copy, exchange.content));
+  const goOn = action("play", "Continue this reply", () => askAgain(exchange, { continues: true }));
+  const change = action("edit", "Edit this reply", () => editReply(exchange));
+  return [copy, ...always, ...(exchange === exchanges.at(-1) ? [goOn] : []), change];
 }
 
 /* Whether another tab writes a reply, which this one would overwrite. */
@@ -149,30 +150,21 @@ async function isWrittenElsewhere({ id }) {
   return found;
 }
 
-async function retryReply(exchange) {
+async function askAgain(exchange, { continues = false } = {}) {
   const { question, files, parent } = exchange;
   if (running || (await isWrittenElsewhere(exchange))) return;
   const given = settings();
   if (!given || running) return;
   $("message").focus();
   // What has no reply is no branch to come back to.
-  if (!exchange.content && exchange === exchanges.at(-1)) ask(exchange, given);
-  else ask(new Exchange({ question, files, parent }), given);
-}
-
-async function continueReply(exchange) {
-  if (running || (await isWrittenElsewhere(exchange))) return;
-  const given = settings();
-  if (!given || running) return;
-  $("message").focus();
-  ask(exchange, given, { continues: true });
+  const stays = continues || (!exchange.content && exchange === exchanges.at(-1));
+  ask(stays ? exchange : new Exchange({ question, files, parent }), given, { continues });
 }
 
 /* Puts a field in the place of a message; `save` takes the text and says whether it did. */
 function edit(place, text, label, words, save) {
   if (running || document.querySelector("form.edit")) return;
-  const field = element("textarea", { value: text, rows: Math.min(16, text.split("\n").length + 1) });
-  field.setAttribute("aria-label", label);
+  const field = element("textarea", { value: text, rows: Math.min(16, text.split("\n").length + 1), ariaLabel: label });
   const cancel = element("button", { type: "button", textContent: "Cancel" });
   const form = element("form", { className: "edit" }, field, element("div", {}, element("button", { textContent: words }), cancel));
   const end = () => {
@@ -226,12 +218,8 @@ async function deleteMessage(exchange) {
     showChats();
   };
   showNotice("Deleted.", undo);
-  try {
-    await store.remove(turns.size ? [] : [{ ...chat }], records);
-    if (turns.size) await keep([]);
-  } catch (error) {
-    showNotice(notKept(error));
-  }
+  const isKept = await unlessRefused(() => store.remove(turns.size ? [] : [{ ...chat }], records));
+  if (isKept && turns.size) await keep([]);
   showChats();
 }
 
@@ -259,18 +247,12 @@ function newChat() {
 
 /* Shows a chat that is kept; returns whether there is one. */
 async function openChat(id) {
-  let found;
-  try {
-    found = (await store.chats()).find((one) => one.id === id);
-    if (!found) return false;
-    const records = await store.turns(id);
-    leave();
-    chat = found;
-    turns = new Map(records.map((record) => [record.id, new Exchange(record)]));
-  } catch (error) {
-    showNotice(notKept(error));
-    return false;
-  }
+  const [all, records] = (await unlessRefused(() => Promise.all([store.chats(), store.turns(id)]))) ?? [[]];
+  const found = all.find((one) => one.id === id);
+  if (!found) return false;
+  leave();
+  chat = found;
+  turns = new Map(records.map((record) => [record.id, new Exchange(record)]));
   $("system").value = chat.system;
   showBranch(turns.has(chat.leaf) ? chat.leaf : ([...turns.keys()].at(-1) ?? null));
   showAddress();

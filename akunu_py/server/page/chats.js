@@ -27,7 +27,9 @@ async function showChats() {
   refill($("chat-list"), lists);
   $("no-chats").textContent = problem || (shown.length ? "" : all.length ? "No chat has these words." : "Chats are kept here, in this browser alone.");
   $("search-field").hidden = $("export-all").hidden = !all.length;
-  showKeeps(all.length);
+  $("keeps").checked = store.keeps;
+  $("delete-all").hidden = !all.length;
+  $("delete-all").textContent = `Delete all ${counted(all.length, "chat")}`;
 }
 
 const DAYS = { 0: "Today", 1: "Yesterday", 7: "Previous 7 days", 30: "Previous 30 days" };
@@ -51,21 +53,19 @@ function entryOf(record, isKept) {
   };
   const entry = element("li", {}, open);
   if (record.id !== chat.id) return entry;
-  open.setAttribute("aria-current", "true");
-  const actions = element("div", { className: "actions" });
-  actions.append(
+  open.ariaCurrent = true;
+  const actions = [
     action("edit", "Rename this chat", () => rename(record, open)),
     action("page", "Export this chat as Markdown", () => exportMarkdown(record)),
     action("braces", "Export this chat as JSON", () => exportJson([record])),
     action("trash", "Delete this chat", () => deleteChats([record], `“${title}” deleted.`)),
-  );
-  entry.append(actions);
+  ];
+  entry.append(element("div", { className: "actions" }, ...actions));
   return entry;
 }
 
 function rename(record, open) {
-  const field = element("input", { value: record.title, maxLength: LONGEST_TITLE });
-  field.setAttribute("aria-label", "Title");
+  const field = element("input", { value: record.title, maxLength: LONGEST_TITLE, ariaLabel: "Title" });
   let ended = false;
   const end = async (save) => {
     // The field loses the focus as it goes.
@@ -97,21 +97,18 @@ async function deleteChats(records, words) {
   const shown = records.some(({ id }) => id === chat.id) && { chat, turns };
   // Before they go: a reply under way keeps what it has, and what is asked meanwhile is another chat's.
   if (shown) newChat();
-  try {
-    const undo = await store.remove(records);
-    showNotice(words, async () => {
-      await undo();
-      if (shown) {
-        leave();
-        ({ chat, turns } = shown);
-        showBranch(chat.leaf);
-        showAddress();
-      }
-      await showChats();
-    });
-  } catch (error) {
-    showNotice(notKept(error));
-  }
+  const undo = await unlessRefused(() => store.remove(records));
+  const putBack = async () => {
+    await undo();
+    if (shown) {
+      leave();
+      ({ chat, turns } = shown);
+      showBranch(chat.leaf);
+      showAddress();
+    }
+    await showChats();
+  };
+  if (undo) showNotice(words, putBack);
   await showChats();
 }
 
@@ -124,38 +121,34 @@ function exportMarkdown(record) {
 }
 
 async function exportJson(records) {
-  try {
-    const turnsOf = ({ id }) => (id === chat.id ? [...turns.values()].map((one) => one.record) : store.turns(id));
-    const chats = await Promise.all(records.map(async (record) => exported(record, await turnsOf(record))));
-    download(`${records.length === 1 ? fileName(records[0].title) : "chats"}.json`, "application/json", asJson(chats));
-  } catch (error) {
-    showNotice(notKept(error));
-  }
+  const turnsOf = ({ id }) => (id === chat.id ? [...turns.values()].map((one) => one.record) : store.turns(id));
+  const all = records.map(async (record) => exported(record, await turnsOf(record)));
+  const chats = await unlessRefused(() => Promise.all(all));
+  if (chats) download(`${records.length === 1 ? fileName(records[0].title) : "chats"}.json`, "application/json", asJson(chats));
 }
 
 async function importFiles(files) {
   const [added, skipped] = [[], []];
   const known = new Set();
-  const take = async (name, make) => {
-    try {
-      const { chat: found, turns: some } = make();
-      const content = contentOf(found, some);
-      if (known.has(content)) throw new Error("it is here already");
-      await store.put([found], some);
-      known.add(content);
-      added.push(found);
-    } catch (error) {
-      skipped.push(`${harmless(name)} (${error.name === "Error" ? error.message : notKept(error)})`);
-    }
-  };
   if (!store.keeps) return showNotice("Nothing is imported: the settings say that no chats are kept.");
   for (const record of await store.chats()) known.add(contentOf(record, await store.turns(record.id)));
   for (const file of files) {
-    try {
-      const makes = readChats(await file.text());
-      for (const [at, make] of makes.entries()) await take(makes.length > 1 ? `chat ${at + 1} of ${file.name}` : file.name, make);
-    } catch (error) {
-      skipped.push(`${harmless(file.name)} (${error instanceof SyntaxError ? "it is neither JSON nor Markdown of this page" : error.message})`);
+    const failed = (error) => () => {
+      throw new Error(error instanceof SyntaxError ? "it is neither JSON nor Markdown of this page" : error.message);
+    };
+    const makes = await file.text().then(readChats).catch((error) => [failed(error)]);
+    for (const [at, make] of makes.entries()) {
+      const name = makes.length > 1 ? `chat ${at + 1} of ${file.name}` : file.name;
+      try {
+        const { chat: found, turns: some } = make();
+        const content = contentOf(found, some);
+        if (known.has(content)) throw new Error("it is here already");
+        await store.put([found], some);
+        known.add(content);
+        added.push(found);
+      } catch (error) {
+        skipped.push(`${harmless(name)} (${error.name === "Error" ? error.message : notKept(error)})`);
+      }
     }
   }
   if (added.length) await openChat(added.at(-1).id);
@@ -164,14 +157,6 @@ async function importFiles(files) {
 }
 
 const MOST_TOLD = 5;
-
-/* Whether chats are kept at all. */
-
-function showKeeps(count) {
-  $("keeps").checked = store.keeps;
-  $("delete-all").hidden = !count;
-  $("delete-all").textContent = `Delete all ${counted(count, "chat")}`;
-}
 
 $("search").addEventListener("input", showChats);
 $("export-all").addEventListener("click", async () => exportJson(await store.chats()));
@@ -182,12 +167,8 @@ $("import-files").addEventListener("change", async ({ target }) => {
 });
 $("keeps").addEventListener("change", async ({ target }) => {
   store.keeps = target.checked;
-  try {
-    await store.set("keeps", store.keeps);
-    if (store.keeps && turns.size) await keep([...turns.values()]);
-  } catch (error) {
-    showNotice(notKept(error));
-  }
+  await unlessRefused(() => store.set("keeps", store.keeps));
+  if (store.keeps && turns.size) await keep([...turns.values()]);
   showChats();
 });
 $("delete-all").addEventListener("click", async () => {
@@ -202,7 +183,7 @@ tabs.onmessage = async ({ data: { changed, removed = [] } }) => {
     if (running) await keep([...turns.values()]);
     else newChat();
   } else if (changed.includes(chat.id) && !document.querySelector("form.edit")) {
-    await catchUp(chat).catch((error) => showNotice(notKept(error)));
+    await unlessRefused(() => catchUp(chat));
   }
   showChats();
 };

@@ -12,7 +12,7 @@ function submit() {
   const question = $("message").value.trim();
   if (question || attached.length) {
     queue.push({ question, files: attached });
-    compose("", []);
+    compose({});
   }
   sendNext();
 }
@@ -39,12 +39,17 @@ async function sendNext() {
 /* Takes messages back into the field. */
 function withdraw(...messages) {
   queue = queue.filter((one) => !messages.includes(one));
-  const texts = [...messages.map(({ question }) => question), $("message").value];
-  compose(texts.filter(Boolean).join("\n\n"), [...messages.flatMap(({ files }) => files), ...attached]);
+  compose(joined(messages));
   showQueue();
 }
 
-function compose(text, files) {
+/* Messages and what is typed, as one message. */
+const joined = (messages) => ({
+  text: [...messages.map(({ question }) => question), $("message").value].filter(Boolean).join("\n\n"),
+  files: [...messages.flatMap(({ files }) => files), ...attached],
+});
+
+function compose({ text = "", files = [] }) {
   $("message").value = text;
   attached = files;
   recalled = 0;
@@ -79,7 +84,7 @@ function recall(step) {
   if (queue.length) withdraw(queue.at(-1));
   else {
     const place = Math.max(0, Math.min(asked().length, recalled + step));
-    compose(place ? asked().at(-place) : "", attached);
+    compose({ text: place ? asked().at(-place) : "", files: attached });
     recalled = place;
   }
 }
@@ -122,11 +127,7 @@ $("message").addEventListener("paste", paste);
 const UNSENT_MS = 300;
 let timer = 0;
 
-function unsent() {
-  const texts = [...queue.map(({ question }) => question), $("message").value];
-  const files = [...queue.flatMap((one) => one.files), ...attached];
-  return store.keeps ? { text: texts.filter(Boolean).join("\n\n"), files } : null;
-}
+const unsent = () => (store.keeps ? joined(queue) : null);
 
 function keepUnsent() {
   clearTimeout(timer);
@@ -134,6 +135,5 @@ function keepUnsent() {
 }
 
 function restore() {
-  const { text = "", files = [] } = history.state ?? {};
-  if (!$("message").value) compose(text, files);
+  if (!$("message").value) compose(history.state ?? {});
 }

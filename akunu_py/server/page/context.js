@@ -15,14 +15,7 @@ async function fitting(exchange, earlier, said, mostTokens = Infinity, signal = 
   const seen = (gone) => [...earlier.slice(gone).flatMap((one) => one.messages), ...said];
   const begin = before?.origin?.model === id ? before.forgotten : 0;
   const room = Math.max(1, Math.min(Math.floor(context / REPLY_SHARE), mostTokens));
-  const size = async (gone) => {
-    try {
-      return await countTokens(seen(gone), system[0]?.content, signal);
-    } catch (error) {
-      if (error.code === TOO_LONG) return Infinity;
-      throw error;
-    }
-  };
+  const size = (gone) => countTokens(seen(gone), system[0]?.content, signal);
   const first = async (most) => {
     let [low, high] = [begin, earlier.length + 1];
     while (low < high) {
@@ -46,14 +39,15 @@ async function fitting(exchange, earlier, said, mostTokens = Infinity, signal = 
   return [...system, ...seen(gone)];
 }
 
+/* Returns how many tokens messages take; Infinity where they do not fit, which the server may not count. */
 async function countTokens(messages, system = "", signal = null) {
   // Thoughts of earlier turns are left out by templates, and white space at the end counts nothing.
   const plain = messages.map(({ role, content }) => ({ role, content: content.trimEnd() }));
-  const response = await request("/v1/messages/count_tokens", {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({ model: model.id, messages: plain, ...(system && { system }) }),
-    signal,
-  });
-  return (await response.json()).input_tokens;
+  try {
+    const response = await post("/v1/messages/count_tokens", { model: model.id, messages: plain, ...(system && { system }) }, signal);
+    return (await response.json()).input_tokens;
+  } catch (error) {
+    if (error.code === TOO_LONG) return Infinity;
+    throw error;
+  }
 }

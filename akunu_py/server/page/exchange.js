@@ -23,22 +23,13 @@ class Exchange {
     Object.assign(this, fresh, none, given);
     this.answer = new SourcedText(this.content, this.answerRuns);
     this.thoughts = new SourcedText(this.thinking, this.thoughtRuns);
-    this.parts = {
-      reading: element("p", { className: "reading", textContent: "Sent." }),
-      thoughts: element("div"),
-      summary: element("summary"),
-      answer: element("div", { className: "answer" }),
-      below: element("div", { className: "below" }),
-      said: element("div", { className: "said" }),
-      actions: element("div", { className: "below" }),
-      dropped: element("p", { className: "reading" }),
-    };
-    const { reading, thoughts, summary, answer, below, said, actions, dropped } = this.parts;
+    const [answer, below, said, actions] = ["answer", "below", "said", "below"].map((className) => element("div", { className }));
+    const [reading, dropped] = ["Sent.", ""].map((textContent) => element("p", { className: "reading", textContent }));
+    const [thoughts, summary] = [element("div"), element("summary")];
+    this.parts = { reading, thoughts, summary, answer, below, said, actions, dropped };
     this.fold = element("details", { className: "thoughts", hidden: true }, summary, thoughts);
-    this.node = element("article", { className: "turn reply" }, reading, this.fold, answer, below);
-    this.node.setAttribute("aria-label", "Reply");
-    const words = element("article", { className: "answer user", dir: "auto", hidden: !this.question });
-    words.setAttribute("aria-label", "You");
+    this.node = element("article", { className: "turn reply", ariaLabel: "Reply" }, reading, this.fold, answer, below);
+    const words = element("article", { className: "answer user", dir: "auto", ariaLabel: "You", hidden: !this.question });
     new MarkdownView(words, new SourcedText(this.question)).update();
     said.append(...(this.files.length ? [element("div", { className: "chips" }, ...this.files.map(shownFile))] : []), words);
     this.shown = element("div", { className: "turn asked" }, dropped, said, actions);
@@ -91,22 +82,15 @@ class Exchange {
     this.alert = null;
     this.abort = new AbortController();
     // Where the browser has locks: pages of this machine and encrypted ones.
-    let release;
-    const over = new Promise((done) => (release = done));
+    const { promise: over, resolve: release } = Promise.withResolvers();
     navigator.locks?.request(id, () => over);
     this.before = this.counts;
     this.prompt = { total: 0, cache: 0, processed: 0 };
-    this.node.setAttribute("aria-busy", "true");
+    this.node.ariaBusy = true;
     const timers = [setInterval(() => this.tellQueue(), QUEUE_S * 1000), setInterval(() => this.content && keep(), KEEP_S * 1000)];
     try {
       const body = { model: name, messages: await messages(this.abort.signal), ...options };
-      const response = await request("/v1/chat/completions", {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: JSON.stringify(body),
-        signal: this.abort.signal,
-      });
-      for await (const chunk of eventsOf(response)) this.take(chunk);
+      for await (const chunk of eventsOf(await post("/v1/chat/completions", body, this.abort.signal))) this.take(chunk);
     } catch (error) {
       if (error.name === "AbortError") this.finish = "stopped";
       else this.problem = error instanceof Problem ? error : new Problem(`This page failed: ${error.message}`);
@@ -119,7 +103,7 @@ class Exchange {
       atEnd(() => this.view.end());
       this.ended = true;
       this.retryAt = performance.now() + 1000 * Math.min(this.problem?.retryAfter ?? 0, LONGEST_WAIT_S);
-      this.node.setAttribute("aria-busy", "false");
+      this.node.ariaBusy = false;
     }
   }
 
@@ -150,15 +134,10 @@ class Exchange {
   }
 
   async tellQueue() {
-    if (this.prompt.total) return;
-    try {
-      const state = await (await fetch("/health")).json();
-      if (this.prompt.total || this.ended) return;
-      const busy = `${counted(state.running, "reply")} under way, ${counted(state.waiting, "request")} waiting`;
-      this.parts.reading.textContent = `The server is busy: ${busy}.`;
-    } catch {
-      // The request itself will tell.
-    }
+    const state = this.prompt.total ? null : await health();
+    if (!state || this.prompt.total || this.ended) return;
+    const busy = `${counted(state.running, "reply")} under way, ${counted(state.waiting, "request")} waiting`;
+    this.parts.reading.textContent = `The server is busy: ${busy}.`;
   }
 
   draw() {
@@ -216,11 +195,10 @@ class Exchange {
     if (!tokens) return [...end, ...replyActions(this)];
     const rest = element("div", { className: "rest", hidden: !this.unfolded }, ...this.details(parts));
     const fold = element("button", { type: "button", className: "figures", title: "Figures of this reply" }, line, icon("down"));
-    fold.setAttribute("aria-expanded", String(!rest.hidden));
+    fold.ariaExpanded = !rest.hidden;
     fold.onclick = () => {
-      this.unfolded = rest.hidden;
+      this.unfolded = fold.ariaExpanded = rest.hidden;
       atEnd(() => (rest.hidden = !this.unfolded));
-      fold.setAttribute("aria-expanded", String(this.unfolded));
     };
     return [fold, ...end, ...replyActions(this), rest];
   }
@@ -236,19 +214,15 @@ class Exchange {
 }
 
 /* A button with an icon for those who see it, and a name for those who hear it or point at it. */
-function action(shape, label, onclick) {
-  const button = element("button", { type: "button", className: "icon", title: label, onclick }, icon(shape));
-  button.setAttribute("aria-label", label);
-  return button;
-}
+const action = (shape, label, onclick) =>
+  element("button", { type: "button", className: "icon", title: label, ariaLabel: label, onclick }, icon(shape));
 
 /* Replaces what is in a node; whoever was at a button in it is at its successor then. */
 function refill(parent, nodes) {
   const before = parent.contains(document.activeElement) ? document.activeElement : null;
   parent.replaceChildren(...nodes);
   if (!before) return;
-  const label = before.getAttribute("aria-label");
-  const same = [...parent.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === label && !button.disabled);
+  const same = [...parent.querySelectorAll("button")].find((button) => button.ariaLabel === before.ariaLabel && !button.disabled);
   (same ?? $("message")).focus();
 }
 

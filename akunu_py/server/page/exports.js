@@ -22,7 +22,7 @@ const exported = ({ title, system }, turns) => ({
 const asJson = (chats) => `${JSON.stringify({ format: FORMAT, version: 1, chats }, null, 1)}\n`;
 
 /* The comments say whose text follows; a line of a text that looks like one gets a backslash. */
-const MARK = /^<!-- akunu: (question|file|thinking|reply)(?: (.*))? -->$/;
+const MARK = /^<!-- akunu: (question|file|thinking|reply)(?: (.*))? -->$/m;
 const HEADED = ["question", "reply"];
 const escaped = (text) => text.replace(/^(?=\\*<!-- akunu:)/gm, "\\");
 const unescaped = (text) => text.replace(/^\\(?=\\*<!-- akunu:)/gm, "");
@@ -80,30 +80,19 @@ const chatOfJson = (chat) => ({
 });
 
 function chatOfMarkdown(text) {
-  const [first, ...lines] = text.replace(/\r\n/g, "\n").split("\n");
+  const [head, ...parts] = text.replace(/\r\n/g, "\n").split(MARK);
   const turns = [];
-  let [kind, name, part, files] = ["", "", [], []];
-  const take = () => {
-    const all = part.join("\n").trim();
-    const said = unescaped(HEADED.includes(kind) ? all.replace(/^## .*\n*/, "") : all);
-    if (kind === "file") files.push({ name: decodeURIComponent(name), text: said });
-    if (kind === "question") {
+  let files = [];
+  while (parts.length) {
+    const [kind, name, part] = parts.splice(0, 3);
+    const said = unescaped(HEADED.includes(kind) ? part.trim().replace(/^## .*\n*/, "") : part.trim());
+    if (kind === "file") files.push({ name: decodeURIComponent(name ?? ""), text: said });
+    else if (kind === "question") {
       turns.push({ parent: turns.length - 1, question: said, files, thinking: "", content: "" });
       files = [];
-    }
-    if (turns.length && kind === "thinking") turns.at(-1).thinking = said;
-    if (turns.length && kind === "reply") turns.at(-1).content = said;
-    part = [];
-  };
-  for (const line of lines) {
-    const match = MARK.exec(line);
-    if (match) {
-      take();
-      [, kind, name = ""] = match;
-    } else part.push(line);
+    } else if (turns.length) turns.at(-1)[kind === "reply" ? "content" : "thinking"] = said;
   }
-  take();
-  return { title: first.replace(/^# */, "").slice(0, LONGEST_TITLE), system: "", turns };
+  return { title: head.split("\n", 1)[0].replace(/^# */, "").slice(0, LONGEST_TITLE), system: "", turns };
 }
 
 function download(name, type, text) {

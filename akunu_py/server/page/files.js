@@ -56,14 +56,15 @@ async function textOf(file) {
 /* Adds what a file takes of the context: the difference that it makes to a message. Without a server
    it is not known; a file that takes the whole context is an error. */
 async function countFile(file) {
-  const count = (content) => countTokens([{ role: "user", content }]).catch((error) => (error.code === TOO_LONG ? Infinity : NaN));
+  const count = (content) => countTokens([{ role: "user", content }]).catch(() => NaN);
   const [with_, without] = file.text.length > LONG * model.context ? [Infinity, 0] : await Promise.all([count(`${fenced(file)}\n\nx`), count("x")]);
   const tokens = with_ - without;
-  if (tokens >= model.context) {
-    throw new Error(`takes ${tokens < Infinity ? counted(tokens, "token") : "too many tokens"}, and the model's context has ${number.format(model.context)}: give a part of it`);
-  }
+  if (tokens >= model.context) throw new Error(`takes ${beyondContext(tokens)}: give a part of it`);
   if (tokens) file.tokens = tokens;
 }
+
+const beyondContext = (tokens) =>
+  `${tokens < Infinity ? counted(tokens, "token") : "too many tokens"}, and the model's context has ${number.format(model.context)}`;
 
 /* Characters per token of the context above which a text certainly does not fit; 4 is usual. */
 const LONG = 16;
@@ -74,18 +75,13 @@ async function filesFit({ question, files }) {
   try {
     const tokens = await countTokens([{ role: "user", content: withFiles(question, files) }], $("system").value.trim());
     if (tokens < model.context) return true;
-    const whole = `With ${files.length === 1 ? "this file" : "these files"} the message takes ${counted(tokens, "token")}`;
-    showComposerProblem(`${whole}, and the model's context has ${number.format(model.context)}. Remove a file, or give a part of it.`);
+    const some = files.length === 1 ? "this file" : "these files";
+    showComposerProblem(`With ${some} the message takes ${beyondContext(tokens)}. Remove a file, or give a part of it.`);
   } catch (error) {
     showComposerProblem(error.message);
   }
   return false;
 }
-
-const fileWords = ({ name, tokens }) => [
-  element("span", { className: "name", textContent: harmless(name), title: harmless(name) }),
-  ...(tokens === undefined ? [] : [element("span", { className: "size", textContent: counted(tokens, "token") })]),
-];
 
 function showAttached() {
   const chips = attached.map((file) => {
@@ -103,10 +99,12 @@ function showAttached() {
   keepUnsent();
 }
 
-const unfolded = (file) => [
-  element("summary", {}, ...fileWords(file)),
-  element("pre", { tabIndex: 0 }, element("code", { dir: "ltr", textContent: harmless(file.text) })),
-];
+function unfolded({ name, text, tokens }) {
+  const words = element("span", { className: "name", textContent: harmless(name), title: harmless(name) });
+  const size = tokens === undefined ? [] : [element("span", { className: "size", textContent: counted(tokens, "token") })];
+  const code = element("code", { dir: "ltr", textContent: harmless(text) });
+  return [element("summary", {}, words, ...size), element("pre", { tabIndex: 0 }, code)];
+}
 
 /* A file of a message that was sent. */
 const shownFile = (file) => element("details", { className: "chip" }, ...unfolded(file));

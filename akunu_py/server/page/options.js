@@ -110,14 +110,13 @@ function settings() {
     return false;
   };
   const schema = (text) => {
-    let value = null;
     try {
-      value = JSON.parse(text);
+      const value = JSON.parse(text);
+      if (value !== null && typeof value === "object" && !Array.isArray(value)) return value;
     } catch {
       // Told below.
     }
-    if (value === null || typeof value !== "object" || Array.isArray(value)) throw new Error('Give a JSON schema, such as {"type": "object"}.');
-    return value;
+    throw new Error('Give a JSON schema, such as {"type": "object"}.');
   };
   const all = declared.every(({ name, kind }) => read($(`option-${name}`), name, READ[kind]));
   return all && read($("json-schema"), "json_schema", schema) ? given : null;
@@ -126,10 +125,10 @@ function settings() {
 $("settings").addEventListener("change", ({ target }) => {
   if (target.id === "keeps") return;
   target.setCustomValidity?.("");
-  store.change(`model ${model.id}`, { [target.id]: target.value }).catch((error) => showNotice(notKept(error)));
+  unlessRefused(() => store.change(`model ${model.id}`, { [target.id]: target.value }));
 });
 $("settings").addEventListener("input", ({ target }) => target.setCustomValidity?.(""));
 $("reset").addEventListener("click", () => {
   for (const field of fields()) field.value = "";
-  store.set(`model ${model.id}`, kept()).catch((error) => showNotice(notKept(error)));
+  unlessRefused(() => store.set(`model ${model.id}`, kept()));
 });

@@ -6,18 +6,15 @@
 
 let frame = 0;
 
-function draw() {
-  frame ||= requestAnimationFrame(() => drawNow());
-}
+const draw = () => (frame ||= requestAnimationFrame(() => drawNow()));
 
 function drawNow({ toEnd = false } = {}) {
   cancelAnimationFrame(frame);
   frame = 0;
-  const draws = () => {
+  atEnd(() => {
     exchanges.at(-1)?.draw();
     showContext();
-  };
-  atEnd(draws, toEnd);
+  }, toEnd);
 }
 
 /* Makes a change of the chat; whoever was at its end, or is to be there, is at its new end then. */
@@ -59,7 +56,7 @@ function showSources(on) {
   if (on === document.body.classList.contains("drafts")) return;
   document.body.classList.toggle("drafts", on);
   for (const exchange of exchanges) exchange.showAnew();
-  $("sources").setAttribute("aria-pressed", String(on));
+  $("sources").ariaPressed = on;
   $("legend").hidden = !on;
 }
 
@@ -140,14 +137,10 @@ function showWelcome({ parameters, quantization, num_bytes: bytes }) {
 
 /* Marks the models that are in memory. */
 async function showLoaded() {
-  if ($("model-choice").hidden) return;
-  try {
-    const { loaded } = await (await fetch("/health")).json();
-    for (const option of $("model-choice").options) {
-      option.textContent = `${harmless(option.value)}${loaded.includes(option.value) ? " · loaded" : ""}`;
-    }
-  } catch {
-    // The next request will tell.
+  const loaded = $("model-choice").hidden ? null : (await health())?.loaded;
+  if (!loaded) return;
+  for (const option of $("model-choice").options) {
+    option.textContent = `${harmless(option.value)}${loaded.includes(option.value) ? " · loaded" : ""}`;
   }
 }
 
@@ -178,7 +171,7 @@ class Panel {
 
   show(open, { focus = true } = {}) {
     $(this.id).hidden = !open;
-    $(`${this.id}-toggle`).setAttribute("aria-expanded", String(open));
+    $(`${this.id}-toggle`).ariaExpanded = open;
     Panel.place();
     if (focus) $(open ? `close-${this.id}` : `${this.id}-toggle`).focus();
   }
@@ -272,15 +265,13 @@ async function begin() {
   restore();
   startWorker();
   loadModels();
-  try {
+  await unlessRefused(async () => {
     store.keeps = (await store.setting("keeps")) ?? true;
     if (await store.setting("sources")) showSources(true);
     const id = location.hash.slice(1);
     if (id && !(await openChat(id))) showAddress();
     if ((await store.setting("lists")) === false) panels.chats.show(false, { focus: false });
-  } catch (error) {
-    showNotice(notKept(error));
-  }
+  });
   await showChats();
 }
 

@@ -61,15 +61,18 @@ async function request(path, options = {}) {
   }
 }
 
+/* Sends a value as JSON. */
+const post = (path, value, signal = null) =>
+  request(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(value), signal });
+
+/* The state of the server; null where it does not tell. */
+const health = () => fetch("/health").then((response) => response.json()).catch(() => null);
+
 async function problemOf(response) {
-  let error = {};
-  try {
-    ({ error } = await response.json());
-  } catch {
-    // Not the server's own words, such as those of a proxy.
-  }
+  // Words of a proxy may have another form.
+  const error = (await response.json().catch(() => null))?.error ?? {};
   const retryAfter = Number(response.headers.get("retry-after")) || 0;
-  return new Problem(wordsOf(error ?? {}, response.status), { retryAfter, code: error?.code });
+  return new Problem(wordsOf(error, response.status), { retryAfter, code: error.code });
 }
 
 const TOO_LONG = "context_length_exceeded";

@@ -33,9 +33,8 @@ const tintedTree = (text, source) => {
 
 /* What tints mean, for the line below the header. */
 function allSources() {
-  const [conversation, reply, memory, head, model] = TINTED.map((name) => element("span", { textContent: name }));
-  const others = element("span", { textContent: "others" });
-  for (const [at, node] of [conversation, reply, memory, head, model, others].entries()) node.dataset.tint = at + 1;
+  const tinted = (name, at) => build(["span", { "data-tint": String(at + 1) }, name]);
+  const [conversation, reply, memory, head, model, others] = [...TINTED, "others"].map(tinted);
   return [
     "Tinted words were drafted and then checked, several at a time: copied from ",
     conversation, " ", reply, " ", memory, " or guessed by ", head, " ", model, " ", others, ". The model wrote the rest itself.",

@@ -120,9 +120,15 @@ const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) =
 
 const newChatRecord = () => ({ id: newId(), title: "", named: false, system: "", leaf: null, changed: Date.now() });
 
-/* A chat is called by its first question. */
+/* Marks of Markdown: those that begin a line, and those around words. */
+const BEGINNINGS = /^\s*(?:>\s*|(?:#{1,6}|[*+-]|\d+[.)]|\[[ x]\])\s+)+/i;
+const AROUND = /`+|\*\*+|~~|\||(?<![\w*])\*(?=\S)|(?<=\S)\*(?![\w*])/g;
+
+const plain = (line) => harmless(line).replace(BEGINNINGS, "").replace(AROUND, "").replace(/\s+/g, " ").trim();
+
+/* A chat is called by the first words of its first question. */
 function titleOf(question, files) {
-  const line = question.split("\n").find((one) => /\w|[^\x00-\x7f]/.test(one)) ?? files[0]?.name ?? "Chat";
-  const words = harmless(line).replace(/^[#>*\s-]+/, "").trim();
+  const isSaid = (line) => /\w|[^\x00-\x7f]/.test(plain(line)) && !/^\s*(`{3}|~{3})/.test(line);
+  const words = plain(question.split("\n").find(isSaid) ?? files[0]?.name ?? "Chat");
   return words.length > LONGEST_TITLE ? `${words.slice(0, LONGEST_TITLE - 1)}…` : words;
 }

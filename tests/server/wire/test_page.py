@@ -114,15 +114,12 @@ def test_page_is_not_for_other_hosts(server):
 
 
 def colors(dark):
-    """The colours of the style by name; dark ones replace the others."""
-    light, _, rest = (FOLDER / "page.css").read_text().partition("@media (prefers-color-scheme")
-    values = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", light))
-    assert len(values) > 20
-    if dark:
-        given = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", rest.partition("\n}\n")[0]))
-        assert given.keys() == values.keys()
-        values = given
-    return values
+    """The colours of the style by name; each is given for light and for dark pages."""
+    style = (FOLDER / "page.css").read_text()
+    found = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", style)
+    assert len(found) > 20
+    assert len(re.findall(r"#[0-9a-f]{6}\b", style)) == 2 * len(found)
+    return {name: values[dark] for name, *values in found}
 
 
 def contrast(one, other):

@@ -62,6 +62,20 @@ def test_chats_are_kept_found_renamed_and_deleted(server, backend, open_page):
     ]  # fmt: skip
 
 
+TITLES = {
+    "## A **bold** `name_of` it": "A bold name_of it",
+    "> 1. | 2 * 3 | *slanted* |": "2 * 3 slanted",
+    "- [x] \n+ -5 ~~or~~ C++": "-5 or C++",
+    "```python\n  def f(): pass": "def f(): pass",
+    "***\n": "a_b.txt",
+}
+
+
+def test_titles_are_words_without_marks(server, open_page):
+    title = "all => all.map((one) => titleOf(one, [{ name: 'a_b.txt' }]))"
+    assert open_page(server).evaluate(title, list(TITLES)) == list(TITLES.values())
+
+
 def test_nothing_is_kept_where_the_user_says_so(server, open_page):
     page = open_page(server)
     talk(page, "First")
