@@ -138,7 +138,7 @@ class CompileTrial:
             finally:
                 self._asked.discard(child)
             if answer is None:
-                code = child.end()
+                code = child.close()
                 if code == -signal.SIGKILL:  # by the wait
                     return None
                 reason = _REASONS.get(code, "compiling it ends the compiler")

@@ -60,14 +60,11 @@ class LimitedChild:
         found: dict[str, Any] | None = json.loads(line) if line else None
         return found
 
-    def end(self) -> int:
+    def close(self) -> int:
         """End the process; return its code, which is its own if it had ended."""
-        self.close()
-        return self._process.returncode
-
-    def close(self) -> None:
         self.kill()
         self._process.communicate()
+        return self._process.returncode
 
     def kill(self) -> None:
         """Let the process end; one that has ended keeps its exit code."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar, TextIO
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
@@ -30,15 +29,11 @@ _LANGUAGE = re.compile(r"[\w+#.-]{0,24}")
 _LISTS = {"bullet_list_open", "ordered_list_open"}
 
 
-def _parser() -> MarkdownIt:
-    """Return a parser under which nothing of a text is hidden.
+_PARSER = markdown_parser("text").disable("autolink")
+"""Under it nothing of a text is hidden.
 
-    A link has its address written behind it, which one between <> need not; so that one is text.
-    """
-    return markdown_parser("text").disable("autolink")
-
-
-_PARSER = _parser()
+A link has its address written behind it, which one between <> need not; so that one is text.
+"""
 
 
 @dataclass(frozen=True, slots=True)

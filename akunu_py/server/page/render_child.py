@@ -21,11 +21,11 @@ from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element
 
 from latex2mathml.converter import convert_to_element
-from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.tasklists import tasklists_plugin
 from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Generic, Keyword, Number, String, _TokenType
+from pygments.token import Comment, Generic, Keyword, Number, String, Token
 from pygments.util import ClassNotFound
 
 from akunu_py.system.markdown import markdown_parser
@@ -51,84 +51,69 @@ _LONGEST_FORMULA = 2000
 
 def blocks_of(text: str) -> list[tuple[int, Tree]]:
     """Return the blocks of a text, each with the line that it begins with."""
-    tokens = iter(_PARSER.parse(text))
     found: list[tuple[int, Tree]] = []
     line = 0
-    for token in tokens:
+    for node in SyntaxTreeNode(_PARSER.parse(text)).children:
         # Footnotes have no place of their own.
-        line = token.map[0] if token.map else line
-        found += [(line, tree) for tree in _trees(token, tokens)]
+        line = node.map[0] if node.map else line
+        found += [(line, tree) for tree in _trees(node)]
     return found
 
 
-def _trees(token: Token, following: Iterator[Token]) -> Iterator[Tree]:
-    """Yield what a token stands for; one that opens an element takes its end from `following`."""
-    match token.type:
+def _trees(node: SyntaxTreeNode) -> Iterator[Tree]:
+    """Yield what a node of Markdown stands for."""
+    match node.type:
         case "text":
-            yield token.content
+            yield node.content
         case "html_inline":  # a box of `tasklists_plugin`: tags of a text are text
-            checked = "checked" in token.content
+            checked = "checked" in node.content
             yield "\N{BALLOT BOX WITH CHECK}" if checked else "\N{BALLOT BOX}"
         case "softbreak":
             yield "\n"
-        case "inline":
-            inner = iter(token.children or [])
-            yield from _joined(tree for one in inner for tree in _trees(one, inner))
         case "code_inline":
-            yield ["code", {}, token.content]
+            yield ["code", {}, node.content]
         case "math":
-            yield _formula(token.content)
+            yield _formula(node.content)
         case "fence" | "code_block":
-            yield _code(
-                token.content, token.info.split(maxsplit=1)[0] if token.info.strip() else ""
-            )
+            yield from _code(node.content, *node.info.split(maxsplit=1)[:1])
         case "image":  # nothing is fetched
-            yield f"![{token.content}]({token.attrs['src']})"
+            yield f"![{node.content}]({node.attrs['src']})"
+        case "link":
+            yield from _link(str(node.attrs["href"]), _inner(node))
         case "footnote_ref":
-            yield ["sup", {}, str(token.meta["id"] + 1)]
+            yield ["sup", {}, str(node.meta["id"] + 1)]
         case "footnote_anchor":
             pass
-        case _ if token.nesting == 0:
-            yield [token.tag, {}]
+        case _ if node.type == "inline" or (node.is_nested and node.hidden):
+            yield from _inner(node)  # of a paragraph that needs no space around it, too
         case _:
-            name = {"footnote_block": "ol", "footnote": "li"}.get(token.type[:-5], token.tag)
-            children = _children(following)
-            if token.hidden:  # a paragraph of an item that needs no space around it
-                yield from children
-            else:
-                yield from _element(name, token, children)
+            yield _element(node, _inner(node))
 
 
-def _children(following: Iterator[Token]) -> list[Tree]:
-    inner = itertools.takewhile(lambda token: token.nesting >= 0, following)
-    return [tree for token in inner for tree in _trees(token, following)]
-
-
-def _joined(trees: Iterator[Tree]) -> Iterator[Tree]:
-    """Join texts side by side, and leave out empty ones."""
+def _inner(node: SyntaxTreeNode) -> list[Tree]:
+    """Return what is in a node; texts side by side are one, and none is empty."""
+    trees = (tree for child in node.children for tree in _trees(child))
+    found: list[Tree] = []
     for is_text, some in itertools.groupby(trees, lambda tree: isinstance(tree, str)):
-        if not is_text:
-            yield from some
-        elif text := "".join(map(str, some)):
-            yield text
+        if is_text:
+            found += filter(None, ["".join(map(str, some))])
+        else:
+            found += some
+    return found
 
 
-def _element(name: str, token: Token, children: Sequence[Tree]) -> Iterator[Tree]:
-    attributes: dict[str, str] = {}
-    if name in _DIRECTED:
-        attributes["dir"] = "rtl" if _goes_left(children) else "ltr"
-    if name == "a":
-        yield from _link(str(token.attrs["href"]), children)
-        return
-    if style := str(token.attrs.get("style", "")):
+def _element(node: SyntaxTreeNode, inner: Sequence[Tree]) -> Tree:
+    name = {"footnote_block": "ol", "footnote": "li"}.get(node.type, node.tag)
+    attributes = {"dir": "rtl" if _goes_left(inner) else "ltr"} if name in _DIRECTED else {}
+    if style := str(node.attrs.get("style", "")):
         attributes["class"] = style.removeprefix("text-align:")
-    if "task-list-item" in str(token.attrs.get("class", "")):
+    if "task-list-item" in str(node.attrs.get("class", "")):
         attributes["class"] = "task"
-    if "start" in token.attrs:
-        attributes["start"] = str(token.attrs["start"])
-    tree: Tree = [name, attributes, *(children[:_MOST_COLUMNS] if name == "tr" else children)]
+    if "start" in node.attrs:
+        attributes["start"] = str(node.attrs["start"])
+    tree: Tree = [name, attributes, *(inner[:_MOST_COLUMNS] if name == "tr" else inner)]
     scrolled = {"class": "table", "tabindex": "0"}
-    yield ["div", attributes | scrolled, tree] if name == "table" else tree
+    return ["div", attributes | scrolled, tree] if name == "table" else tree
 
 
 def _goes_left(trees: Sequence[Tree]) -> bool:
@@ -141,53 +126,42 @@ def _words(tree: Tree) -> str:
     return tree if isinstance(tree, str) else "".join(map(_words, tree[2:]))
 
 
-def _link(address: str, children: Sequence[Tree]) -> Iterator[Tree]:
+def _link(address: str, inner: Sequence[Tree]) -> Iterator[Tree]:
     """Yield a link, and the host that it leads to unless its words say so; others are text."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https", "mailto"):
-        yield from ("[", *children, f"]({address})")
+        yield from ("[", *inner, f"]({address})")
         return
-    yield ["a", {"href": address, "target": "_blank", "rel": "noreferrer"}, *children]
+    yield ["a", {"href": address, "target": "_blank", "rel": "noreferrer"}, *inner]
     place = parts.netloc or parts.path
-    if place not in "".join(map(_words, children)):
+    if place not in "".join(map(_words, inner)):
         yield ["span", {"class": "host"}, f" ({place})"]
 
 
-def _code(text: str, language: str = "") -> Tree:
-    lines = text.splitlines(keepends=True)
+def _code(text: str, language: str = "") -> Iterator[Tree]:
     try:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-        pieces = [(_kind(kind), piece) for kind, piece in lexer.get_tokens(text)]
+        pieces = list(lexer.get_tokens(text))
     except ClassNotFound:
-        pieces = [("", text)]
-    parts: list[Tree] = []
-    for number, line in enumerate(_lines(pieces)):
-        if number % _LINES == 0:
+        pieces = [(Token, text)]
+    bits: list[tuple[int, str, str]] = []
+    line = 0
+    for kind, piece in pieces:
+        name = next((name for parent, name in _KINDS.items() if kind in parent), "")
+        for bit in re.findall(r"\n|[^\n]+", piece):
+            bits.append((line, name if bit != "\n" else "", bit))
+            line += bit == "\n"
+    parts: list[list[Any]] = []
+    for (line, name), same in itertools.groupby(bits, lambda bit: bit[:2]):
+        if line == _LINES * len(parts):
             parts.append(["span", {}])
-        part = parts[-1]
-        for kind, same in itertools.groupby(line, lambda piece: piece[0]):
-            if run := "".join(piece for _, piece in same):
-                part.append(["span", {"class": kind}, run] if kind else run)  # type: ignore[union-attr]
+        run = "".join(bit for _, _, bit in same)
+        parts[-1].append(["span", {"class": name}, run] if name else run)
     head = ["div", {}, ["span", {}, language or "code"]]
     head.append(["button", {"type": "button", "aria-label": "Copy this code"}, "Copy"])
-    code = ["pre", {"tabindex": "0"}, ["code", {"dir": "ltr"}, *parts]]
-    return ["div", {"class": "code"}, head, code] if lines else ""
-
-
-def _kind(kind: _TokenType) -> str:
-    return next((name for parent, name in _KINDS.items() if kind in parent), "")
-
-
-def _lines(pieces: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    line: list[tuple[str, str]] = []
-    for kind, piece in pieces:
-        for part in piece.splitlines(keepends=True):
-            line.append((kind, part.removesuffix("\n")))
-            if part.endswith("\n"):
-                yield [*line, ("", "\n")]
-                line = []
-    if line:
-        yield line
+    if parts:
+        code = ["pre", {"tabindex": "0"}, ["code", {"dir": "ltr"}, *parts]]
+        yield ["div", {"class": "code"}, head, code]
 
 
 def _formula(source: str) -> Tree:

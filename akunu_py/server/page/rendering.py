@@ -1,7 +1,6 @@
 """`POST /render`: Markdown as trees of elements, for the page; `render_child` makes them."""
 
 import asyncio
-import atexit
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +32,6 @@ class _Renderer:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._child: LimitedChild | None = None
-        atexit.register(self.close)
 
     def read(self, texts: list[str]) -> dict[str, Any]:
         """Return the child's answer; its `texts` are None if it ended at its limit."""
