@@ -116,9 +116,7 @@ async function deleteChats(records, words) {
 
 const fileName = (title) => title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "chat";
 
-function exportMarkdown(record) {
-  download(`${fileName(record.title)}.md`, "text/markdown", asMarkdown(record.title, exchanges));
-}
+const exportMarkdown = ({ title }) => download(`${fileName(title)}.md`, "text/markdown", asMarkdown(title, exchanges));
 
 async function exportJson(records) {
   const turnsOf = ({ id }) => (id === chat.id ? [...turns.values()].map((one) => one.record) : store.turns(id));

@@ -74,9 +74,7 @@ function showNotice(words, undo = null) {
   if (wasThere || document.activeElement === document.body) (undo ? $("undo") : $("message")).focus();
 }
 
-function tell(words) {
-  $("status").textContent = words;
-}
+const tell = (words) => ($("status").textContent = words);
 
 /* The models of the server. */
 
