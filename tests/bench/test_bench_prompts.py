@@ -201,9 +201,7 @@ def test_sessions_edit_one_file_turn_by_turn():
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    [p for p in of_category("config") if p.kind == "chat"],
-    ids=lambda prompt: prompt.id,
+    "prompt", [p for p in of_category("config") if p.kind == "chat"], ids=lambda prompt: prompt.id
 )
 def test_configuration_to_edit_is_well_formed(prompt):
     language, code = fenced(prompt)

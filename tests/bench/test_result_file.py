@@ -8,10 +8,7 @@ import pytest
 from bench.result_values import TABLE, result
 from msgspec.structs import replace
 
-from akunu_py.bench.result_file import (
-    BenchResult,
-    Costs,
-)
+from akunu_py.bench.result_file import BenchResult, Costs
 from akunu_py.bench.rows import encode, plain
 from akunu_py.bench.tables import Column
 from akunu_py.system.errors import ConfigError

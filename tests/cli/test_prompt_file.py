@@ -64,9 +64,7 @@ def test_raw_prompts_are_continued(tiny_gguf, files):
     write(prompts, CAT)
     options = ("--raw", "--seed", 3, "--max-tokens", 9)
     run("generate", tiny_gguf, *both, *options, code=0)
-    assert replies(output) == {
-        "cat": {"id": "cat", **alone(tiny_gguf, CAT["prompt"], *options)},
-    }
+    assert replies(output) == {"cat": {"id": "cat", **alone(tiny_gguf, CAT["prompt"], *options)}}
 
 
 @pytest.mark.parametrize("cut", [b"", b'{"i', b'{"id": 2, "text": "half of'])

@@ -171,17 +171,9 @@ def split(pieces, prompt_end=""):
         ("[THINK]a[/THINK]b", "a", "b"),
         ("<|channel>thought\na<channel|>b", "a", "b"),
         ("", "", ""),
-        (
-            f"{ANALYSIS}a <|\n<|end|><|start|>assistant{FINAL}\nb\n c",
-            "a <|",
-            "b\n c",
-        ),
+        (f"{ANALYSIS}a <|\n<|end|><|start|>assistant{FINAL}\nb\n c", "a <|", "b\n c"),
         (f"{FINAL}b", "", "b"),
-        (
-            f"<|channel|>commentary<|message|>a<|end|><|start|>assistant{FINAL}b",
-            "",
-            "a\n\nb",
-        ),
+        (f"<|channel|>commentary<|message|>a<|end|><|start|>assistant{FINAL}b", "", "a\n\nb"),
         (
             f"{ANALYSIS}a<|end|><|start|>assistant{ANALYSIS}b<|end|><|start|>assistant{FINAL}c",
             "a\n\nb",

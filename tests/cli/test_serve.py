@@ -62,8 +62,7 @@ def test_sizes(size):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("--port", "70000"), ("--parallel", "0"), ("--allowed-origin", "*")],
+    ("option", "value"), [("--port", "70000"), ("--parallel", "0"), ("--allowed-origin", "*")]
 )
 def test_options_out_of_range(option, value):
     assert value in refused(option, value)

@@ -84,8 +84,7 @@ def test_costs_that_are_none(tmp_path, costs):
 
 
 @pytest.mark.parametrize(
-    "equal",
-    [None, 1, "yes", [], {"17": None}, {"17": -1}, {"x": 4}, {"999": 4}],
+    "equal", [None, 1, "yes", [], {"17": None}, {"17": -1}, {"x": 4}, {"999": 4}]
 )
 def test_texts_in_which_rows_are_bit_equal_that_are_none(tmp_path, equal):
     file = cost_file(KEY, tmp_path)

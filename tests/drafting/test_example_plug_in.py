@@ -44,10 +44,7 @@ def akunu(installed, *arguments, **variables):
 @pytest.mark.slow
 def test_an_installed_drafter_drafts_and_changes_nothing(installed, default_model):
     command = ("generate", default_model, "--raw", "-p", "print(sorted([f(x), g(", "--json")
-    options = (
-        "--max-tokens",
-        "24",
-    )
+    options = ("--max-tokens", "24")
     drafted = akunu(installed, *command, *options, "--drafter", "brackets")
     plain = akunu(installed, *command, *options, "--drafter", "none")
     assert drafted.returncode == plain.returncode == 0, drafted.stderr + plain.stderr

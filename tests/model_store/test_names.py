@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from akunu_py.model_store import hub_cache as hub_cache_module
 from akunu_py.model_store.aliases import aliases_path, delete_alias, load_aliases, save_alias
 from akunu_py.model_store.known_models import default_model_path
-from akunu_py.model_store.names import (
-    HubName,
-    friendly_name,
-    parse_hub_name,
-    resolve_model,
-)
+from akunu_py.model_store.names import HubName, friendly_name, parse_hub_name, resolve_model
 from akunu_py.system.errors import ConfigError, HubError
 from akunu_py.system.settings import config_path, load_settings
 

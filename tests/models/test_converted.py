@@ -248,8 +248,7 @@ def test_planes_that_do_not_hold_together(tmp_path, multipliers):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"pre_tokenizer": "qwen2"}, {"compute_type": "bfloat16"}, {"q6k": "8bit"}],
+    "options", [{"pre_tokenizer": "qwen2"}, {"compute_type": "bfloat16"}, {"q6k": "8bit"}]
 )
 def test_options_of_gguf_files_are_refused_for_folders(tmp_path, options):
     path = write_tiny_llama(tmp_path / "m.gguf", quantization="Q8_0")

@@ -287,10 +287,7 @@ def test_a_draft_ends_where_the_context_ends(target, head):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_rejection_sampling_has_the_rows_of_the_block(target, make, temperature):
     """Each is q of a token given those drawn before it."""
-    head, config = (
-        make(target),
-        GenerationConfig(temperature=temperature),
-    )
+    head, config = (make(target), GenerationConfig(temperature=temperature))
     drafter, states = begun(target, head, config, rejection=True)
     draft = drafter.propose(4)
     found = drafter.draft_probabilities()

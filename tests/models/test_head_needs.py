@@ -40,12 +40,7 @@ from akunu_py.cli.main import cli
 from akunu_py.models import device
 from akunu_py.models.heads import families, wanted_head
 from akunu_py.models.load import LoadOptions, load_model
-from akunu_py.models.memory_check import (
-    MemoryNeeds,
-    PlannedModel,
-    check_memory,
-    memory_parts,
-)
+from akunu_py.models.memory_check import MemoryNeeds, PlannedModel, check_memory, memory_parts
 from akunu_py.models.requirements import requirements
 
 DENSE = LoadOptions(weights="dense")

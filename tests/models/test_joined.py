@@ -193,8 +193,7 @@ def test_a_class_that_uses_keys_in_an_unknown_way_is_refused():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["llama", "gemma2", "deepseek_v3", "deepseek_v32", "minimax_m3", "plamo2", "qwen3_next"],
+    "name", ["llama", "gemma2", "deepseek_v3", "deepseek_v32", "minimax_m3", "plamo2", "qwen3_next"]
 )
 def test_weights_are_read_once_for_all_sessions(monkeypatch, name):
     model = build_family(name)

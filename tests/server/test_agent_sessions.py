@@ -19,8 +19,7 @@ kinds = pytest.mark.parametrize("kind", ["attention", "window", "recurrent"])
 formats = pytest.mark.parametrize("format_", FORMATS)
 # What differs by format is the client's side, and what differs by kind is below all of them.
 pairs = pytest.mark.parametrize(
-    ("kind", "format_"),
-    [("attention", "messages"), ("window", "responses"), ("recurrent", "chat")],
+    ("kind", "format_"), [("attention", "messages"), ("window", "responses"), ("recurrent", "chat")]
 )
 
 

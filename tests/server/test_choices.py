@@ -5,15 +5,7 @@ import time
 import pytest
 from engine_server import serving
 from kept_worker import Worker
-from scripted_server import (
-    ACCEPTED,
-    Pause,
-    ScriptedBackend,
-    events_of,
-    read_until,
-    running,
-    said,
-)
+from scripted_server import ACCEPTED, Pause, ScriptedBackend, events_of, read_until, running, said
 from toy_engine import PLAIN
 
 from akunu_py.models.joined import JoinedForward

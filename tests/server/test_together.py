@@ -106,13 +106,7 @@ class LostError(AkunuError):
 
 @pytest.fixture(
     scope="module",
-    params=[
-        "llama",
-        "gemma3",
-        "qwen3_next",
-        "deepseek_v3",
-        ("llama, 8-bit caches", 8),
-    ],
+    params=["llama", "gemma3", "qwen3_next", "deepseek_v3", ("llama, 8-bit caches", 8)],
     ids=str,
 )
 def engine(request):

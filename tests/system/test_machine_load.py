@@ -98,11 +98,7 @@ def test_commands_that_measure_say_that_the_machine_is_busy(clock, monkeypatch, 
         asked.append(1)
         raise StopError
 
-    for name in (
-        "cli.tune.load_engine",
-        "cli.measuring.load_engine",
-        "diagnosis.facts.read_facts",
-    ):
+    for name in ("cli.tune.load_engine", "cli.measuring.load_engine", "diagnosis.facts.read_facts"):
         monkeypatch.setattr(f"akunu_py.{name}", stop)
 
     result = CliRunner().invoke(cli, command)

@@ -63,10 +63,7 @@ class TestFormats:
 
 @pytest.mark.parametrize(
     ("name", "expected", "start"),
-    [
-        pytest.param("qwen2", "chatml", 0, marks=pytest.mark.slow),
-        ("phi-3", "phi3", 1),
-    ],
+    [pytest.param("qwen2", "chatml", 0, marks=pytest.mark.slow), ("phi-3", "phi3", 1)],
 )
 def test_the_fallback_is_what_the_file_s_own_template_writes(name, expected, start):
     tokenizer, metadata = real(name)

@@ -199,9 +199,7 @@ def test_hostile_tools_have_limits():
         ConfigError, match=r"the 500 tools have schemas of .* characters, more than"
     ):
         required_calls(
-            format_of("hermes"),
-            [Tool(f"t{number}", "words", wordy) for number in range(500)],
-            {},
+            format_of("hermes"), [Tool(f"t{number}", "words", wordy) for number in range(500)], {}
         )
     for name in ("glm", "qwen coder", "gemma"):
         # An argument that the template cannot write, or that no value fits, is left out.

@@ -4,11 +4,7 @@ import typing
 
 import pytest
 
-from akunu_py.values.generation_config import (
-    ConstraintOptions,
-    GenerationConfig,
-    GenerationOptions,
-)
+from akunu_py.values.generation_config import ConstraintOptions, GenerationConfig, GenerationOptions
 from akunu_py.values.load_options import EngineKeywords, EngineOptions, LoadOptions
 from akunu_py.values.option_fields import Count, Number, options_of
 

@@ -50,10 +50,7 @@ CALL = ToolCall("look_up", {"word": "owl"}, "call_1")
             assistant(tool_calls=[{"function": {"name": "look_up", "arguments": " "}}]),
             Message("assistant", tool_calls=(ToolCall("look_up"),)),
         ),
-        (
-            assistant(content="b", reasoning_content="a"),
-            Message("assistant", "b", reasoning="a"),
-        ),
+        (assistant(content="b", reasoning_content="a"), Message("assistant", "b", reasoning="a")),
         (
             assistant(content="b", reasoning_content="a", reasoning="a"),
             Message("assistant", "b", reasoning="a"),

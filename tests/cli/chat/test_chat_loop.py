@@ -111,8 +111,7 @@ def test_sources_of_drafts_have_a_users_names(chat, source, place, remembers, na
     engine = FakeEngine()
     engine.tokenizer.detokenizer = lambda: SimpleNamespace(feed=lambda ids: chr(ids[0]))
     reply = SimpleNamespace(
-        stream=SimpleNamespace(prompt=tuple(map(ord, message))),
-        messages=[Message("user", message)],
+        stream=SimpleNamespace(prompt=tuple(map(ord, message))), messages=[Message("user", message)]
     )
     talk = chat(engine=engine, remembers=remembers)
     assert talk._names_of_sources(reply)(source, place) == name

@@ -137,8 +137,7 @@ def test_an_interrupt_ends_a_chat_that_nobody_types(roomy_gguf):
 
 
 @pytest.mark.parametrize(
-    ("content", "replies", "byte"),
-    [(b"caf\xe9\n", 0, 3), (b"hello\n" + bytes(range(256)), 2, 134)],
+    ("content", "replies", "byte"), [(b"caf\xe9\n", 0, 3), (b"hello\n" + bytes(range(256)), 2, 134)]
 )
 def test_bytes_that_are_no_text_are_refused_as_generate_does(tiny_gguf, content, replies, byte):
     """Lines before them are answered."""

@@ -6,11 +6,7 @@ import re
 import pytest
 
 from akunu_py.cli.chat.attachments import unquote
-from akunu_py.cli.chat.commands import (
-    completions,
-    message_of,
-    parse,
-)
+from akunu_py.cli.chat.commands import completions, message_of, parse
 from akunu_py.cli.chat.session_file import ChatSession
 from akunu_py.cli.chat.session_store import default_store
 from akunu_py.cli.chat.set_values import (

@@ -128,8 +128,7 @@ def test_piped_lines(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "byte"),
-    [(b"caf\xe9\n", 3), (b'"""a\n\xff\n"""\n', 5), (b"\xc3", 0)],
+    ("content", "byte"), [(b"caf\xe9\n", 3), (b'"""a\n\xff\n"""\n', 5), (b"\xc3", 0)]
 )
 def test_piped_bytes_that_are_no_text(monkeypatch, content, byte):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8"))

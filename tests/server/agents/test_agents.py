@@ -86,13 +86,7 @@ def test_claude(server):
 @pytest.mark.parametrize("agent", ["codex", "codex-catalog"])
 def test_codex(server, agent):
     response, request = read(server, agent)
-    assert roles(request) == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "tool",
-    ]
+    assert roles(request) == ["user", "assistant", "tool", "assistant", "tool"]
     said = [message.role for message in request.messages]
     assert said.index("user") == said.count("system") == 2  # instructions, and the developer's
     assert {"multi_agent_v1__close_agent", "multi_agent_v1__resume_agent"} < {

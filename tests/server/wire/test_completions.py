@@ -3,16 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from scripted_server import (
-    ACCEPTED,
-    MODEL,
-    USAGE,
-    Pause,
-    ScriptedBackend,
-    events_of,
-    running,
-    said,
-)
+from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, events_of, running, said
 
 from akunu_py.server.backend import Health
 from akunu_py.server.events import Finished

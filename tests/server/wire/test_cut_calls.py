@@ -14,12 +14,7 @@ from akunu_py.server.json_body import begun_object
 from akunu_py.tool_calls.known import HERMES
 from akunu_py.tool_calls.parser import CallParser
 from akunu_py.values.messages import Tool
-from akunu_py.values.reply_deltas import (
-    CallEnd,
-    CallStart,
-    ReasoningDelta,
-    UnfinishedCall,
-)
+from akunu_py.values.reply_deltas import CallEnd, CallStart, ReasoningDelta, UnfinishedCall
 
 ARGUMENTS = ["null", "[]", '"text"', "NaN", '{"a": NaN}', "Infinity", "", "3", '{"path": "x', "{", None, [], 3, "[" * 100_000]  # fmt: skip
 ASK = {"role": "user", "content": "Hi"}

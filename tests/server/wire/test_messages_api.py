@@ -3,15 +3,7 @@
 import json
 
 import pytest
-from scripted_server import (
-    ACCEPTED,
-    USAGE,
-    Pause,
-    events_of,
-    read_until,
-    running,
-    said,
-)
+from scripted_server import ACCEPTED, USAGE, Pause, events_of, read_until, running, said
 
 from akunu_py.server.events import Accepted, Finished, Prefilled
 from akunu_py.server.reply_response import Patience
@@ -86,10 +78,7 @@ def test_every_field_of_claude_code_is_taken(server, backend):
     assert "brand_new_field" in ignored
     assert "web_search_20250305" in ignored
     asked = backend.request
-    assert [message.text for message in asked.messages] == [
-        "You are an agent.\n\nBe brief.",
-        "Hi",
-    ]
+    assert [message.text for message in asked.messages] == ["You are an agent.\n\nBe brief.", "Hi"]
     assert [tool.name for tool in asked.tools] == ["read"]
     assert "thinking.budget_tokens" in ignored
     assert (asked.config.thinking, asked.config.effort) == (True, "high")

@@ -6,16 +6,7 @@ import socket
 import time
 
 import pytest
-from scripted_server import (
-    ACCEPTED,
-    USAGE,
-    Pause,
-    call,
-    events_of,
-    read_until,
-    running,
-    said,
-)
+from scripted_server import ACCEPTED, USAGE, Pause, call, events_of, read_until, running, said
 from wire_formats import BODIES, CHAT, COMPLETIONS, GENERATE, MESSAGES, OLLAMA, RESPONSES, error_of
 
 from akunu_py.server.events import Accepted, Finished, Prefilled

@@ -4,17 +4,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from scripted_server import (
-    ACCEPTED,
-    MODEL,
-    USAGE,
-    call,
-    called,
-    events_of,
-    running,
-    said,
-    thought,
-)
+from scripted_server import ACCEPTED, MODEL, USAGE, call, called, events_of, running, said, thought
 
 from akunu_py.server.events import Finished, Logprob, Logprobs
 from akunu_py.server.responses.tools import shown_name
