@@ -42,8 +42,7 @@ def tiny_gemma(name="small", *, vocabulary=VOCABULARY - 1, seed=1):
         "vocab_size": vocabulary,
         "vocab_size_per_layer_input": vocabulary,
     }
-    target = gemma4_text.Model(gemma4_text.ModelArgs.from_dict(arguments))
-    return _drawn(target, seed)
+    return _drawn(gemma4_text.Model(gemma4_text.ModelArgs.from_dict(arguments)), seed)
 
 
 def random_assistant(target, *, clusters=False, layers=LAYERS, seed=2, **options):
@@ -183,8 +182,7 @@ def checkpoint(assistant):
 
 def config_of(assistant, **changes):
     """config.json of an assistant, with the names that published files have."""
-    attention = assistant.layers[0].self_attn
-    args = attention.config
+    args = assistant.layers[0].self_attn.config
     text = {
         "model_type": "gemma4_text", "rms_norm_eps": args.rms_norm_eps, "attention_bias": False,
         **{

@@ -150,8 +150,7 @@ def write_tiny_llama(
 
     def matrix(name: str, out: int, into: int, scale: float) -> None:
         weights = random.normal(0, scale, (out, into)).astype(np.float32)
-        data = gguf.quantize(weights, kind)
-        writer.add_tensor(name, data, raw_dtype=kind)
+        writer.add_tensor(name, gguf.quantize(weights, kind), raw_dtype=kind)
 
     def norm(name: str) -> None:
         writer.add_tensor(name, random.normal(1, 0.1, width).astype(np.float32))

@@ -97,8 +97,7 @@ def stored_weights(matrix):
 
 def weights_of(matrix):
     """The weights of a matrix in mode "affine", float64 [rows, cols]."""
-    stored = stored_weights(matrix)
-    return joined_planes(matrix, stored)
+    return joined_planes(matrix, stored_weights(matrix))
 
 
 def joined_planes(matrix, stored):
@@ -137,8 +136,7 @@ def quantize_simply(kind, weights):
         blocks[:, :2] = d.view(np.uint8)
         blocks[:, 2:] = index[:, :16] | index[:, 16:] << 4
         return info, raw
-    units = weights.reshape(len(blocks), 32, 8)
-    d, steps, index, signs = _grid_choice(kind, units)
+    d, steps, index, signs = _grid_choice(kind, weights.reshape(len(blocks), 32, 8))
     set_halves(kind, raw, [d])
     _WRITERS[kind](blocks, steps, index, signs)
     return info, raw

@@ -111,8 +111,7 @@ def test_json_is_one_line(fake):
     )
     assert result.stderr == "akunu: measuring passes\n"
     (line,) = result.stdout.splitlines()
-    record = json.loads(line)
-    result = BenchResult.parse(json.dumps(record))
+    result = BenchResult.parse(json.dumps(json.loads(line)))
     assert set(result.deterministic["categories"]) == {"edit", "config"}
     assert result.deterministic["total"]["prompts"] == len(Prompt.load(["edit", "config"]))
     assert result.timing["ratios"]["decode"]["ratio"] == pytest.approx(2)

@@ -99,13 +99,11 @@ def test_costs_are_measured_first():
     report = run_hit_rate(engine, [ONE], with_costs=True)
     # After the prompt, before anything is answered.
     assert engine.calls[0] == ("tune", 3)
-    result = hit_rate_findings(report)
-    assert result.costs == Costs(0.5, {1: 1.0, 5: 2.0})
+    assert hit_rate_findings(report).costs == Costs(0.5, {1: 1.0, 5: 2.0})
 
 
 def test_no_costs_where_the_context_is_too_small_to_measure_them():
-    engine = FakeEngine(SCRIPT, context=60)
-    report = run_hit_rate(engine, [ONE], with_costs=True)
+    report = run_hit_rate(FakeEngine(SCRIPT, context=60), [ONE], with_costs=True)
     assert report.times is None
     assert hit_rate_findings(report).costs is None
 
@@ -113,8 +111,7 @@ def test_no_costs_where_the_context_is_too_small_to_measure_them():
 def test_the_result():
     engine = FakeEngine(SCRIPT, logits=(1.0, 2.0))
     engine.steps = steps_of((4, 3, 4), (0, 0, 1), (5, 3, 3))
-    report = run_hit_rate(engine, [ONE, TWO, THREE])
-    result = hit_rate_findings(report)
+    result = hit_rate_findings(run_hit_rate(engine, [ONE, TWO, THREE]))
     fixed = result.deterministic
     assert fixed["total"]["identical"] == 2
     assert fixed["categories"]["edit"]["hit_rate"] == 9 / 16

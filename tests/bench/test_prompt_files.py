@@ -92,8 +92,7 @@ def test_malformed_prompts_of_our_own_are_named(record, words):
 
 
 def test_a_session_becomes_a_prompt_a_turn():
-    record = {**SESSION, "system": "y", "language": "c"}
-    first, second = parsed(record)
+    first, second = parsed({**SESSION, "system": "y", "language": "c"})
     system, asked = {"role": "system", "content": "y"}, {"role": "user", "content": "u"}
     assert first == Prompt(
         "s/0", "mine", "chat", messages=(system, asked), language="c", reference="v", session="s"

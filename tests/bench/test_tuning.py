@@ -83,8 +83,7 @@ def test_a_real_measurement_is_remembered(tiny_gguf, tmp_path, monkeypatch):
             engine, context_tokens=20, repeats=3, progress=lambda *done: seen.append(done)
         )
         assert engine.generate([5, 6, 7], max_tokens=8).token_ids == before
-        costs = costs_of(engine)
-        assert costs.cost(20, 5) <= max(found.times.costs.values())
+        assert costs_of(engine).cost(20, 5) <= max(found.times.costs.values())
         with pytest.raises(ContextOverflowError, match="measure with fewer"):
             run_tuning(engine, context_tokens=engine.context - 20)
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]

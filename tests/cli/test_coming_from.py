@@ -58,8 +58,7 @@ def understood(line):
             "asked": asked,
         }
     if "model_option" in values:
-        option = values.pop("model_option")
-        values["model"] = option or values["model"]
+        values["model"] = values.pop("model_option") or values["model"]
     return name, values, cli_verbosity(context)
 
 

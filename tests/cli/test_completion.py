@@ -196,8 +196,7 @@ def test_words_of_other_programs_lead_to_the_same_offers(offered):
 
 
 def test_summaries_are_whole_and_spellings_of_others_are_not_offered(offered):
-    context = click.Context(cli)
-    (config,) = cli.shell_complete(context, "config")
+    (config,) = cli.shell_complete(click.Context(cli), "config")
     assert config.help.endswith(".")
     assert "..." not in config.help
     assert ("plain", "--temperature") in offered("chat", incomplete="--temp")

@@ -59,8 +59,7 @@ def test_config_show_of_wrong_things(config):
     assert "Did you mean chat?" in show("chatt", code=2).output
     config.write_text("temprature = 1\n")
     assert "Did you mean temperature?" in show(code=2).output
-    path = run("config", "path").output
-    assert path == f"{config}\n"
+    assert run("config", "path").output == f"{config}\n"
 
 
 @pytest.fixture

@@ -76,8 +76,7 @@ def test_a_gguf_model_from_pull_to_rm(server, akunu, model, tmp_path):
     assert akunu("models", "path", "o/r/m-Q4_0.gguf").strip() == path
     akunu("models", "alias", "mine", "o/r/m-Q4_0.gguf")
     for name in ("hf:o/r:Q4_0", "mine"):
-        shown = json.loads(akunu("models", "show", name, "--json"))
-        assert shown["path"] == path
+        assert json.loads(akunu("models", "show", name, "--json"))["path"] == path
     server.forget()
     text = akunu("generate", "mine", "-p", "hello", "--max-tokens", "8")
     # What is here runs without the hub being asked, and offline.

@@ -88,8 +88,7 @@ def test_names_of_files_stay_on_their_line(hub_cache, tmp_path, monkeypatch):
 def test_pull(hub, tmp_path):
     hub.add("o/r", GGUF)
     run("alias", "mine", "hf:o/r:Q8_0")
-    path = run("pull", "mine").stdout.strip()
-    assert path.endswith("m-Q8_0-00001-of-00002.gguf")
+    assert run("pull", "mine").stdout.strip().endswith("m-Q8_0-00001-of-00002.gguf")
     assert files_below(tmp_path / "hub")[-1] == "main"
     assert hub.fetched == ["m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf"]
     (tmp_path / "x.gguf").touch()
@@ -147,8 +146,7 @@ def test_rm_of_a_quantization_leaves_the_others(hub_cache):
     add_to_cache(hub_cache, "o/r", GGUF | {"copy-Q2_K.gguf": b"more"})
     output = run("rm", "-y", "hf:o/r:q8_0").output
     assert "deleted hf:o/r:q8_0, 5 B (4 B more stay, which other files share)" in output
-    names = [model["name"] for model in listed()]
-    assert names == ["hf:o/r:Q2_K", "hf:o/r:Q4_0"]
+    assert [model["name"] for model in listed()] == ["hf:o/r:Q2_K", "hf:o/r:Q4_0"]
     blobs = {path.read_bytes() for path in (hub_cache / "models--o--r" / "blobs").iterdir()}
     assert blobs == {b"four", b"more", b"{}"}
     run("rm", "-y", "hf:o/r:Q2_K")

@@ -71,8 +71,7 @@ def test_raw_prompts_are_continued(tiny_gguf, files):
 def test_it_goes_on_where_it_ended(tiny_gguf, files, cut):
     prompts, output, both = files
     run("generate", tiny_gguf, *both, "--max-tokens", 2, code=0)
-    whole = output.read_bytes()
-    kept = whole.splitlines(keepends=True)[0]
+    kept = output.read_bytes().splitlines(keepends=True)[0]
     output.write_bytes(kept + cut)
     run("generate", tiny_gguf, *both, "--max-tokens", 1, code=0)
     assert output.read_bytes().startswith(kept)

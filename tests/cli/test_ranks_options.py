@@ -85,5 +85,4 @@ def test_settings_of_hosts_do_not_hold_for_a_rank(monkeypatch, tmp_path):
     """It inherits the variable from the command that started it."""
     monkeypatch.setenv("MLX_RANK", "0")
     monkeypatch.setenv("AKUNU_HOSTS", str(tmp_path / "hosts.json"))
-    done = run("generate", "-")
-    assert "standard input has no end" in " ".join(done.output.split())
+    assert "standard input has no end" in " ".join(run("generate", "-").output.split())

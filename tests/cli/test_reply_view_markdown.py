@@ -80,8 +80,7 @@ def streamed(pieces, columns=80, lines=24, **options):
 def test_token_by_token_is_as_at_once(size):
     pieces = re.findall(r"\s?\S{1,3}|\s", TEXT)
     assert "".join(pieces) == TEXT
-    screen = streamed(pieces, *size)
-    assert screen.rows() == streamed([TEXT], size[0], 100).rows()
+    assert streamed(pieces, *size).rows() == streamed([TEXT], size[0], 100).rows()
 
 
 def test_what_it_looks_like():
@@ -144,8 +143,7 @@ def test_any_blocks_stream_as_they_are_at_once(lines, data):
 
 @given(st.lists(LINES, max_size=9))
 def test_blocks_cover_the_text(lines):
-    text = "\n".join(lines)
-    blocks = split_blocks(text)
+    blocks = split_blocks("\n".join(lines))
     said = {number for number, line in enumerate(lines) if line.strip()}
     covered = {number for block in blocks for number in range(block.begin, block.end)}
     assert said <= covered
@@ -281,8 +279,7 @@ def test_what_a_fence_says_but_a_language_is_shown():
 def test_nothing_is_erased_but_rows():
     """Erasing the rest of the screen from its first row leaves a copy in tmux's history."""
     screen = streamed(re.findall(r"\s?\S{1,5}|\s", TEXT))
-    erased = set(re.findall(r"\x1b\[\d*[JK]", "".join(screen.written)))
-    assert erased == {"\x1b[2K"}
+    assert set(re.findall(r"\x1b\[\d*[JK]", "".join(screen.written))) == {"\x1b[2K"}
 
 
 def test_an_interrupt_in_mid_block_keeps_what_was_said():
@@ -324,8 +321,7 @@ def test_no_reply_changes_the_terminals_state(attack):
         assert screen.screen.cursor.attrs == screen.screen.default_char
         assert screen.cells("after").fg == "default"
         assert "before" in screen.text()
-        codes = re.findall(r"\x1b.", "".join(screen.written))
-        assert set(codes) <= {"\x1b["}
+        assert set(re.findall(r"\x1b.", "".join(screen.written))) <= {"\x1b["}
         assert not set("".join(screen.written)) & FORBIDDEN
 
 

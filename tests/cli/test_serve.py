@@ -98,8 +98,7 @@ def serving(*arguments):
     command = [sys.executable, "-m", "akunu_py", "serve", *map(str, arguments), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     try:
-        line = process.stderr.readline()
-        url = re.search(r"http://127\.0\.0\.1:\d+", line)[0]
+        url = re.search(r"http://127\.0\.0\.1:\d+", process.stderr.readline())[0]
         with httpx.Client(base_url=url, timeout=300, trust_env=False) as client:
             yield process, client
     finally:

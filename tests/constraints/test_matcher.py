@@ -92,8 +92,7 @@ def test_masks_are_those_of_the_text_however_the_reply_got_there(seed):
                 here.advance(path[place : place + step])
                 place += step
             case 2:
-                wrong = [*path[place : place + 2], *ids_of("~")]
-                here.mask(wrong)
+                here.mask([*path[place : place + 2], *ids_of("~")])
             case 3:
                 ahead = rng.randint(place, len(path))
                 assert (here.mask(path[place:ahead]) == masks[ahead]).all()

@@ -112,8 +112,7 @@ def test_a_byte_without_text_is_not_a_control_token():
 
 
 def test_ends_beyond_the_logits_do_not_count():
-    vocabulary = MatcherVocabulary(Bytes(ends=(256, 300)), 258)
-    assert vocabulary.end_ids == {256}
+    assert MatcherVocabulary(Bytes(ends=(256, 300)), 258).end_ids == {256}
     with pytest.raises(ConfigError, match="no token that ends a reply"):
         MatcherVocabulary(Bytes(ends=(300,)), 258)
 

@@ -223,8 +223,7 @@ def test_attention_over_packed_keys_and_the_bits_of_its_rows(
 
 @given(seed=SEEDS, size=st.integers(1, 70), rows=SIZES, hidden=st.integers(0, 69))
 def test_softmax_and_the_bits_of_rows_with_less_behind(seed, size, rows, hidden):
-    rng = np.random.default_rng(seed)
-    given_ = rng.normal(size=(size, rows)) * 9
+    given_ = np.random.default_rng(seed).normal(size=(size, rows)) * 9
     given_[max(1, size - hidden) :] = -np.inf
     x = mx.array(given_.astype(np.float32)).T
     found = taken(lambda: mx.softmax(x, axis=-1))
@@ -281,8 +280,7 @@ def test_sigmoids_of_numbers_far_from_zero():
     hidden=st.integers(0, 70), factor=st.sampled_from([0.1, 10.0, 1e30]),
 )  # fmt: skip
 def test_logarithms_of_sums_of_exponentials(seed, size, rows, kept, hidden, factor):
-    rng = np.random.default_rng(seed)
-    given_ = rng.normal(size=(size, rows)) * factor
+    given_ = np.random.default_rng(seed).normal(size=(size, rows)) * factor
     given_[:hidden, 0] = -np.inf
     x = mx.array(given_.astype(np.float32)).T
     found = taken(lambda: mx.logsumexp(x, axis=-1, keepdims=kept))

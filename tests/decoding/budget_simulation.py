@@ -148,6 +148,5 @@ def simulate(
             clock=target.clock,
         )
     )  # fmt: skip
-    found = [token for step in steps for token in step.token_ids]
-    assert found == text[1 : 1 + tokens]
+    assert [token for step in steps for token in step.token_ids] == text[1 : 1 + tokens]
     return target.now / PLAIN_S / tokens, target, drafter, steps, rule

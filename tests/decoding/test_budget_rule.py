@@ -180,8 +180,7 @@ def test_where_time_is_worth_more_less_is_drafted():
 def test_times_go_to_the_size_that_was_verified():
     state = known_state({2: 1.1, 3: 1.1, 4: 9.0, 9: 20.0})
     budget = budget_of(state)
-    draft = budget.trim(draft_of(8, 0.9))
-    assert len(draft) == 2
+    assert len(budget.trim(draft_of(8, 0.9))) == 2
     for _ in range(9):
         budget.flight.in_flight = False
         observe(budget, step(2, 2, 1.5 * UNIT_S), (0, 1, 2))
@@ -297,8 +296,7 @@ class Listening(PlainDrafter):
 
 def test_drafters_that_look_at_costs_are_told_them():
     told = []
-    state = known_state({2: 1.1, 5: 1.7})
-    budget = FlightBudget(state, drafter=Listening(told))
+    budget = FlightBudget(known_state({2: 1.1, 5: 1.7}), drafter=Listening(told))
     assert [told[-1].cost(rows) for rows in (1, 2, 5)] == pytest.approx([1, 1.1, 1.7])
     for _ in range(32):
         budget.flight.in_flight = False

@@ -156,8 +156,7 @@ def test_drawn_tokens_have_a_record_of_their_own():
     assert min(after[:3]) > 0.9
     assert after[3] < 0.1
     # A copy without a match, such as behind a new token, is a copy all the same.
-    skipping = Draft.chain([1], "auto", 0, (0.9,))
-    assert acceptance.probabilities(skipping)[0] > 0.5
+    assert acceptance.probabilities(Draft.chain([1], "auto", 0, (0.9,)))[0] > 0.5
     # So has the place in the drawn part: this is the first token of a drawn draft.
     alone = Draft.chain([1], "auto", 0, (0.9,), drawn=1)
     assert acceptance.probabilities(alone)[0] == pytest.approx(after[3])

@@ -202,8 +202,7 @@ def test_a_drafter_that_reads_candidates_gets_them_before_the_tokens():
 
 def test_a_target_that_cannot_roll_back_is_decoded_plainly():
     target = ToyTarget(PROMPT, max_draft_tokens=0)
-    drafter = ScriptedDrafter([[1]] * 50)
-    tokens, steps = run(target, drafter)
+    tokens, steps = run(target, ScriptedDrafter([[1]] * 50))
     assert tokens == target.plain(PROMPT, 40)
     assert all(step.stats.num_draft_tokens == 0 for step in steps)
 

@@ -137,8 +137,7 @@ def test_a_plain_step_is_told_by_plain_steps_alone():
 
 
 def test_remembered_costs_are_outvoted_by_new_ones():
-    first = measured({3: 1.2, 5: 2.0})
-    record = first.to_dict()
+    record = measured({3: 1.2, 5: 2.0}).to_dict()
     assert record == {"0": {"3": 1.2, "5": 2.0}}
     costs = PassCosts(STEEP)
     costs.remember({0: {3: 1.2, 5: 2.0}})
@@ -187,5 +186,4 @@ def test_a_check_has_a_cost_of_its_own():
         costs.add_check(10, 0.03)
     assert costs.check_cost(10) == pytest.approx(1.5)
     assert costs.cost(10, 1) == 1.0
-    curve = costs.curve(10, 8)
-    assert set(curve.points) == set(range(1, 9))
+    assert set(costs.curve(10, 8).points) == set(range(1, 9))

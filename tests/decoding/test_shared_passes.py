@@ -233,8 +233,7 @@ def test_a_step_in_company_teaches_nothing_about_a_reply_alone():
 
 
 def test_a_model_is_charged_what_its_tokens_add_to_the_rows_of_all():
-    shared = passes(slope=0.125)
-    budget = budget_of(shared)
+    budget = budget_of(passes(slope=0.125))
     before = balance_of(budget.drawing.account)
     budget.drawing.passes = 1
     budget.flight.last_pass = PassReport(2)

@@ -73,8 +73,7 @@ def test_of_a_tree_without_a_rule_the_best_chain_is_kept(made):
 def test_where_no_part_pays_a_chain_probes():
     budget = budget_of(known_state({2: 1.9, 3: 2.9, 9: 8.9}))
     budget._acceptance.probabilities = lambda draft: list(draft.confidence)
-    cuts = {budget.trim(BUSHY).tokens for _ in range(20)}
-    assert cuts == {(), (1, 3)}
+    assert {budget.trim(BUSHY).tokens for _ in range(20)} == {(), (1, 3)}
 
 
 def outcomes(acceptance):

@@ -188,6 +188,5 @@ def test_this_machine(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     assert not system.writable(file / "below")
-    device = system.device()
-    assert device.backend in ("metal", "cuda", "cpu")
+    assert system.device().backend in ("metal", "cuda", "cpu")
     assert read_facts(system, "1", {"costs": tmp_path}).folders[0].writable

@@ -148,8 +148,7 @@ def test_what_never_holds_is_not_drafted_for_long():
 
 def test_nothing_is_drafted_where_rows_cost_too_much():
     text = list(range(50)) * 4
-    steep = CostCurve({1: 1.0, 2: 2.1, 3: 3.2})
-    drafter = OpenDrafter(curve=steep)
+    drafter = OpenDrafter(curve=CostCurve({1: 1.0, 2: 2.1, 3: 3.2}))
     assert all(len(draft) == 0 for draft in play(drafter, text, text))
     drafter.use_curve(FREE)
     assert len(drafter.propose(9)) == 9

@@ -118,8 +118,7 @@ def test_the_search_is_bounded():
 
 
 def test_matches_do_not_cross_separators():
-    index = index_of([[1, 2, 3, 9], [2, 3]])
-    assert index.occurrences(9, 64, **ALL) == [(2, 5)]
+    assert index_of([[1, 2, 3, 9], [2, 3]]).occurrences(9, 64, **ALL) == [(2, 5)]
 
 
 TEXT = st.lists(st.integers(0, 3), max_size=80)

@@ -113,8 +113,7 @@ def test_a_pass_of_a_head_that_guesses_blocks_is_told_once():
 def test_a_head_drafts_as_many_tokens_as_it_is_made_for(at_once, most):
     head = Head()
     head.at_once = at_once
-    drafter = PredictionHeadDrafter(head)
-    assert drafter.num_draft_tokens == most
+    assert PredictionHeadDrafter(head).num_draft_tokens == most
     assert make_drafter("auto", head_model=head)._model.num_draft_tokens == most
     assert make_drafter("auto", num_draft_tokens=3, head_model=head)._model.num_draft_tokens == 3
 

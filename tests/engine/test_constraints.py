@@ -71,11 +71,9 @@ def test_a_drafted_reply_of_a_recurrent_model_is_the_plain_one(tmp_path):
 
 def test_what_must_come_is_drafted_whatever_the_budget_says(engine):
     """The budget of a fresh reply knows no costs and asks no drafter; sure tokens are drafted."""
-    stream = engine.stream_chat(ASK, json_schema=SCHEMA, max_tokens=100)
-    events = list(stream)
+    events = list(engine.stream_chat(ASK, json_schema=SCHEMA, max_tokens=100))
     assert events[0].step.num_draft_tokens == events[0].step.num_accepted_tokens > 0
-    sources = {piece.source for event in events for piece in event.pieces}
-    assert "grammar" in sources
+    assert "grammar" in {piece.source for event in events for piece in event.pieces}
 
 
 def test_what_must_come_is_drafted_at_once_unless_drafts_are_limited(engine):

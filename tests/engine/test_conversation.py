@@ -22,8 +22,7 @@ def conversation(engine):
 def test_turns_go_on_and_replies_are_counted(conversation, engine):
     conversation.system = "be brief"
     say(conversation, "a")
-    reply = say(conversation, "b")
-    assert reply.text == "fine thanks"
+    assert say(conversation, "b").text == "fine thanks"
     assert conversation.turns == (Turn("a", "fine thanks"), Turn("b", "fine thanks"))
     assert engine.asked[1] == [
         Message("system", "be brief"),

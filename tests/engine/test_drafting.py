@@ -194,8 +194,7 @@ def test_a_memory_on_disk_serves_the_next_run(tiny_gguf, tmp_path):
     with Engine.load(tiny_gguf, memory=str(folder)) as engine:
         assert texts(engine)[0] == list(first.token_ids)
         assert len(texts(engine)) == 2
-        second = engine.generate(PROMPT, **options)
-        assert second.stats.steps < first.stats.steps
+        assert engine.generate(PROMPT, **options).stats.steps < first.stats.steps
     assert list(folder.iterdir()) == [file]
     with Engine.load(tiny_gguf, memory=folder) as engine:
         assert len(texts(engine)) == 3

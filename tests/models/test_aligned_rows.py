@@ -60,8 +60,7 @@ class ShapedKernels(nn.Module):
     ],
 )
 def test_no_draft_changes_a_token_where_kernels_go_by_shapes(kind, temperature):
-    model = ShapedKernels(build_family(kind))
-    session = Session(model, context=400, reproducible=True)
+    session = Session(ShapedKernels(build_family(kind)), context=400, reproducible=True)
     prompt, config = prompt_of(21), GenerationConfig(temperature=temperature)
     plain = generate(session, prompt, config, PlainDrafter(), max_tokens=36)
     for number, name in enumerate(("half", "wrong")):

@@ -58,8 +58,7 @@ def test_logits_and_greedy_text_are_llama_cpps(tmp_path, name):
     path = model.write(tmp_path / "model.gguf")
     ids, expected = recorded["ids"].tolist(), recorded["logits"]
     with Engine.load(path, weights="dense", compute_type="float32") as engine:
-        found = engine.logits(ids)
-        largest = np.abs(found - expected).max()
+        largest = np.abs(engine.logits(ids) - expected).max()
         assert largest / expected.std() < TOLERANCE
 
         # Where two tokens are nearly tied for llama.cpp, either may win.
@@ -71,8 +70,7 @@ def test_logits_and_greedy_text_are_llama_cpps(tmp_path, name):
         # One token at a time, over the caches, as a reply is made, four windows long where there are windows.
         never = dict.fromkeys(engine.tokenizer.end_ids, -1e6)
         reply = engine.generate(start, max_tokens=24, drafter="none", logit_bias=never)
-        ours = [*start, *reply.token_ids]
-        rows = engine.logits(ours)[len(start) - 1 : -1]
+        rows = engine.logits([*start, *reply.token_ids])[len(start) - 1 : -1]
         rows[:, list(never)] = -np.inf
         margins = rows.max(axis=1) - rows[np.arange(len(reply.token_ids)), reply.token_ids]
         assert margins.max() < 1e-3 * expected.std()
@@ -147,8 +145,7 @@ def test_scaled_weights_are_not_computed_in_float16(tmp_path):
     with pytest.raises(ConfigError, match="float16 cannot hold"):
         load_model(path, LoadOptions(weights="quantized", compute_type="float16"))
     loaded = load_model(path, LoadOptions(weights="quantized", compute_type="bfloat16"))
-    logits = loaded.model(mx.array([[1, 2, 3]]))
-    assert logits.dtype == mx.bfloat16
+    assert loaded.model(mx.array([[1, 2, 3]])).dtype == mx.bfloat16
 
 
 @pytest.mark.parametrize("weights", ["dense", "quantized"])

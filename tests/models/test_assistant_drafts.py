@@ -192,8 +192,7 @@ class Compared(CheckedDrafter):
         fresh.begin_states(self.text, 0)
         fresh.observe_states(states, 0, len(self.text) - 1)
         # What it reads is that pass alone.
-        arrays = [kept[kind] for kind in self._assistant.sources]
-        fresh.use_rows(Given(arrays))
+        fresh.use_rows(Given([kept[kind] for kind in self._assistant.sources]))
         list(fresh.beginning(self.text, self._sampling))
         found, expected = list(draft.tokens), fresh.draw(min(4, limit))
         assert len(self.logits) == 2 * len(found) == 2 * len(expected)
@@ -269,8 +268,7 @@ def test_rows_that_are_not_held(large):
     session = Session(large, context=600)
     rows = SessionRows(lambda: session.rows)
     reply(session, PlainDrafter(), text_from(3, 21), max_tokens=5)
-    held = int(session.rows.caches[0].offset)
-    assert rows.read(0, held + 1) is None
+    assert rows.read(0, int(session.rows.caches[0].offset) + 1) is None
     assert rows.read(0, 0) is None
     keys, values = rows.read(1, 7, 3)
     # The last three of seven rows, as the cache has them.

@@ -98,8 +98,7 @@ def test_they_are_waited_for_with_the_choice_and_the_next_step_is_under_way(sess
     assert session._in_flight.to_read.shape == (2 + NUM_CANDIDATES,)
     queued = []
     monkeypatch.setattr(mx, "async_eval", lambda *arrays: queued.append(arrays))
-    first = int(session._in_flight.to_read[0].item())
-    session.choose(first, Draft.empty())
+    session.choose(int(session._in_flight.to_read[0].item()), Draft.empty())
     session.commit(())
     ((to_read,),) = queued
     assert to_read is session._in_flight.to_read

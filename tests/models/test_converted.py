@@ -66,8 +66,7 @@ def test_rotary_layers_come_back(tmp_path, name, types):
     for tensor, kind in types.items():
         model.quantize(tensor, kind)
     path = model.write(tmp_path / "m.gguf")
-    stock = convert_model(path, tmp_path / "folder", FLOAT32)
-    assert stock == (name != "llama-3")
+    assert convert_model(path, tmp_path / "folder", FLOAT32) == (name != "llama-3")
     np.testing.assert_array_equal(
         logits(tmp_path / "folder", weights="quantized"), logits(path, weights="quantized")
     )
@@ -293,8 +292,7 @@ def test_activations_beyond_float16_are_noticed_when_a_small_model_is_converted(
     for name in model.tensors:
         if name.endswith(("ffn_up.weight", "attn_q.weight")):
             model.quantize(name, "Q8_0")
-    path = model.write(tmp_path / "m.gguf")
-    convert_model(path, tmp_path / "folder")
+    convert_model(model.write(tmp_path / "m.gguf"), tmp_path / "folder")
     assert (
         json.loads((tmp_path / "folder" / "akunu.json").read_text())["compute_type"] == "bfloat16"
     )

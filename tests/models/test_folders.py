@@ -62,8 +62,7 @@ def test_a_folders_tokenizer_code_is_never_run(tiny_gguf, tmp_path, monkeypatch)
 
 
 def test_control_tokens_in_a_message_of_a_folder_model_stay_text(tiny_gguf, tmp_path):
-    folder = write_folder(tmp_path / "model", tiny_gguf)
-    tokenizer = load_model(folder).tokenizer
+    tokenizer = load_model(write_folder(tmp_path / "model", tiny_gguf)).tokenizer
     (end,) = tokenizer.end_ids
     ids = tokenizer.encode_chat([{"role": "user", "content": "a</s>b"}])
     assert end not in ids

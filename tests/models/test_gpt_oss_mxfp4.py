@@ -21,8 +21,7 @@ def test_experts_in_mxfp4_compute_what_llama_cpp_does_with_their_numbers(tmp_pat
             tiny.quantize(name, "MXFP4")
     recorded = np.load(GOLDEN)
     path = tiny.write(tmp_path / "model.gguf")
-    options = LoadOptions(weights=weights, compute_type="float32")
-    model = load_model(path, options).model
+    model = load_model(path, LoadOptions(weights=weights, compute_type="float32")).model
     found = np.array(model(mx.array(recorded["ids"])[None])[0])
     assert np.abs(found - recorded["logits"]).max() / recorded["logits"].std() < 5e-3
     experts = model.layers[0].mlp.experts

@@ -132,8 +132,7 @@ def test_every_guess_of_a_matched_head_is_right(name, reads):
     session, model = Session(target, context=600), token_model(matched(own, reads))
     for spoils in (False, True):
         drafter = Watched(model, spoils=spoils)
-        prompt = text_from(3, 21)
-        found, steps = reply(session, drafter, prompt)
+        found, steps = reply(session, drafter, text_from(3, 21))
         assert found == text_from(found[0], len(found))
         assert drafter.drafts > 5
         accepted = [step.num_accepted_tokens for step in steps]
@@ -146,8 +145,7 @@ def test_every_guess_of_a_matched_head_is_right(name, reads):
 @pytest.mark.parametrize("reads", ALL)
 def test_reproducible_passes(llama, reads):
     session = Session(llama, context=600, reproducible=True)
-    model = token_model(matched(llama, reads))
-    drafter = Watched(model)
+    drafter = Watched(token_model(matched(llama, reads)))
     found, _ = reply(session, drafter, text_from(3, 21))
     assert found == text_from(found[0], 40)
     assert drafter.drafts > 5
@@ -445,8 +443,7 @@ def test_a_head_that_is_not_a_number(llama, caplog):
 
 def test_a_head_of_another_class():
     """Nothing in the session or the drafter knows what a head computes."""
-    target = tiny()
-    session = Session(target, context=600)
+    session = Session(tiny(), context=600)
     model = token_model(foreign_head(64, VOCABULARY), size=VOCABULARY)
     for config in (GenerationConfig(), SAMPLED):
         plain, _ = reply(session, PlainDrafter(), prompt_of(30), config)

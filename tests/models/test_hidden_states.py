@@ -146,8 +146,7 @@ def test_reused_rows_are_not_handed_again(name):
     assert held == 0
     for prompt in ([*text, 5, 6, 7], [*text[:40], 8, 9], text[:30]):
         recorder = Recorder()
-        drafter = adversary("random", text, 3)
-        found, held = reply(session, recorder, prompt, drafter)
+        found, held = reply(session, recorder, prompt, adversary("random", text, 3))
         assert held > 0 or name != "llama"
         check(recorder, model, found, held)
 

@@ -152,8 +152,7 @@ def test_keys_and_values_of_a_checkpoint_in_one_matrix(tmp_path):
     arrays = named(parameters_of(head), EXTRA_LAYER, EXTRA)
     at = f"{EXTRA}self_attn."
     keys = arrays.pop(f"{at}embed_q.weight").swapaxes(-1, -2)
-    values = arrays.pop(f"{at}unembed_out.weight")
-    joined = mx.concatenate([keys, values], axis=1)
+    joined = mx.concatenate([keys, arrays.pop(f"{at}unembed_out.weight")], axis=1)
     arrays[f"{at}kv_b_proj.weight"] = joined.reshape(-1, joined.shape[-1])
     path = write(tmp_path / "head.safetensors", arrays)
     same(load_head(loaded_from(tmp_path, target), path), head)
@@ -218,8 +217,7 @@ def test_blocks_of_8_bit_floats_of_a_checkpoint(tmp_path):
     arrays = named(parameters_of(head), EXTRA_LAYER, EXTRA)
     for name in ("eh_proj", "mlp.experts.1.up_proj"):
         arrays = with_single_experts(arrays)
-        codes = mx.to_fp8(arrays[f"{EXTRA}{name}.weight"] * 4)
-        arrays[f"{EXTRA}{name}.weight"] = codes
+        arrays[f"{EXTRA}{name}.weight"] = mx.to_fp8(arrays[f"{EXTRA}{name}.weight"] * 4)
         arrays[f"{EXTRA}{name}.weight_scale_inv"] = mx.full((1, 1), 0.25)
     head.eh_proj.weight = mx.from_fp8(arrays[f"{EXTRA}eh_proj.weight"], dtype=mx.float32) / 4
     stack = head.body.layers[0].mlp.switch_mlp.up_proj

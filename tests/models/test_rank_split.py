@@ -90,8 +90,7 @@ def test_heads_that_split_inside_are_refused():
 
 def test_a_pipeline_is_taken_where_sizes_do_not_divide():
     model = build_family("qwen3_moe")
-    found = rank_split.prepare(model, PlannedGroup(0, 3), "the model")
-    assert found.way == "pipeline"
+    assert rank_split.prepare(model, PlannedGroup(0, 3), "the model").way == "pipeline"
     # As if nothing had been tried before.
     fresh = build_family("qwen3_moe")
     held = {path for path, _ in tree_flatten(model.parameters())}

@@ -77,8 +77,7 @@ def test_a_shared_beginning_changes_no_reply(engine):
 def test_a_prompt_in_pieces_gives_the_same_logits(engine, monkeypatch):
     whole = engine.logits(BEGINNING)
     monkeypatch.setattr(cached_rows, "PREFILL_CHUNK", 5)
-    pieces = engine.logits(BEGINNING)
-    assert np.abs(whole - pieces).max() < 1e-3 * whole.std()
+    assert np.abs(whole - engine.logits(BEGINNING)).max() < 1e-3 * whole.std()
 
 
 def test_drafting_changes_no_reply(engine):
@@ -139,8 +138,7 @@ def test_the_first_files_of_kimi_linear_have_keys_and_values_in_one_matrix(tmp_p
     with load(path) as engine:
         expected = engine.logits(BEGINNING)
     keys = model.tensors.pop("blk.2.attn_k_b.weight").swapaxes(1, 2)
-    values = model.tensors.pop("blk.2.attn_v_b.weight")
-    both = np.concatenate((keys, values), axis=1)
+    both = np.concatenate((keys, model.tensors.pop("blk.2.attn_v_b.weight")), axis=1)
     model.tensor("blk.2.attn_kv_b.weight", both.reshape(-1, both.shape[-1]))
     with load(model.write(path)) as engine:
         found = engine.logits(BEGINNING)

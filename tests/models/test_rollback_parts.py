@@ -163,8 +163,7 @@ def test_each_row_finds_its_chunk(chunk, passes):
         text.cache.maybe_trim_front()
         text.feed(size)
         start = text.cache.start_position
-        held = text.cache.keys_and_values()[0].flatten().tolist()
-        assert held == text.rows[start:]
+        assert text.cache.keys_and_values()[0].flatten().tolist() == text.rows[start:]
         for position in range(len(text.rows) - size, len(text.rows)):
             assert position // chunk * chunk >= start
         count = dropped % size

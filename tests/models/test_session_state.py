@@ -21,8 +21,7 @@ from akunu_py.values.types import Draft, GenerationConfig
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_quantized_caches_roll_back_too(model, bits):
-    wide = tiny(hidden_size=128, head_dim=32)
-    session = Session(wide, context=600, kv_bits=bits)
+    session = Session(tiny(hidden_size=128, head_dim=32), context=600, kv_bits=bits)
     assert all(isinstance(cache, QuantizedKVCache) for cache in session.rows.caches)
     prompt = prompt_of(30)
     plain = generate(session, prompt, GenerationConfig(), PlainDrafter())
@@ -162,5 +161,4 @@ def test_logits_leave_the_conversation_alone(model, session):
     assert rows.shape == (20, VOCABULARY)
     assert rows.dtype == np.float32
     assert session.rows.tokens == before
-    expected = np.array(model(mx.array([prompt]))[0])
-    np.testing.assert_allclose(rows, expected, atol=2e-5)
+    np.testing.assert_allclose(rows, np.array(model(mx.array([prompt]))[0]), atol=2e-5)

@@ -90,8 +90,7 @@ def test_without_compaction_the_text_changes(name, monkeypatch):
 
     family = Family(name)
     monkeypatch.setattr(CachedRows, "keep", first_rows)
-    cell = tree_cell(family, 0.0, prompt_size=12, num_tokens=40)
-    assert cell.difference is not None
+    assert tree_cell(family, 0.0, prompt_size=12, num_tokens=40).difference is not None
 
 
 def test_passes_of_one_size_take_chains():
@@ -161,8 +160,7 @@ def test_behind_a_step_in_flight_one_branch_is_fed(session):
     )
     choices = session.choose(right[0], draft)
     assert choices == [right[1], -1, right[2], -1, right[3], choices[5], right[4]]
-    reported = [-1 if one is None else one.token for one in session.logprobs()]
-    assert reported == choices
+    assert [-1 if one is None else one.token for one in session.logprobs()] == choices
     assert session._drafted.tokens == (right[1], right[2], (right[2] + 1) % VOCABULARY, right[3])
     session.commit((1, 3, 5))
     assert session._rows.tokens == [*prompt, *right[:4]]
@@ -204,8 +202,7 @@ def test_a_prompt_after_a_tree_finds_its_beginning(session):
     config = GenerationConfig()
     plain = generate(session, prompt, config, PlainDrafter())
     generate(session, prompt, config, TreeAdversary(prompt + plain, 2))
-    longer = [*prompt, *plain[:20], 3]
-    assert begin(session, longer, config, 5) >= len(prompt) + 19
+    assert begin(session, [*prompt, *plain[:20], 3], config, 5) >= len(prompt) + 19
 
 
 def test_the_end_of_the_context_is_kept_to():

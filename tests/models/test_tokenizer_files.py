@@ -47,8 +47,7 @@ FILES = {
 
 def of_bytes():
     """Byte-level BPE, with all parts that such files have."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = ["<s>", "</s>", *letters, "he", "ll"]
+    words = ["<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "he", "ll"]
     ids = {word: id_ for id_, word in enumerate(words)}
     tokenizer = Tokenizer(models.BPE(ids, [("h", "e"), ("l", "l")]))
     tokenizer.normalizer = normalizers.NFC()

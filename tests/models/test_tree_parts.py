@@ -53,8 +53,7 @@ def test_rows_know_their_depths_and_ancestors():
 
 
 def test_nodes_become_rows_and_choices_come_back_to_nodes():
-    draft = Draft((9, 5, 5, 6, 7), (-1, 0, -1, 2, 2))
-    whole = DraftRows(draft, range(5), last=3)
+    whole = DraftRows(Draft((9, 5, 5, 6, 7), (-1, 0, -1, 2, 2)), range(5), last=3)
     assert whole.tokens == (3, 9, 5, 5, 6, 7)
     assert whole.tree.parents == (-1, 0, 1, 0, 3, 3)
     assert whole.by_node((30, 31, 32, 33, 34, 35), -1) == [31, 32, 33, 34, 35]
@@ -80,8 +79,7 @@ def test_the_first_token_leaves_one_branch():
 def test_the_mask_of_a_chain_is_mlx_lms(make, window, before):
     cache = fed(make, before)
     expected = cache.make_mask(len(CHAIN), window_size=window, return_array=True)
-    found = TreeMasks(CHAIN).of(cache, len(CHAIN), window)
-    assert found.tolist() == expected.tolist()
+    assert TreeMasks(CHAIN).of(cache, len(CHAIN), window).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("before", [0, 2, 7, 8, 30])
@@ -190,8 +188,7 @@ def test_a_rope_within_a_rope_turns_once():
 
     outer = OuterRope(16)
     outer["inner"] = inner
-    forward = Trees(model, 600).forward
-    expected = forward(range(7), TREE, make_caches(model))
+    expected = Trees(model, 600).forward(range(7), TREE, make_caches(model))
     model.model.layers[0].self_attn["rope"] = outer
     found = Trees(model, 600).forward(range(7), TREE, make_caches(model))
     assert mx.array_equal(found, expected)

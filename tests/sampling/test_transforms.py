@@ -193,8 +193,7 @@ def test_draws_follow_the_chains_law():
     law /= law.sum()
     count = 8000
     drawn = [sampler.choose(row, position) for position in range(count)]
-    tokens = np.array(mx.concatenate(drawn))
-    observed = np.bincount(tokens, minlength=20)
+    observed = np.bincount(np.array(mx.concatenate(drawn)), minlength=20)
     possible = law > 0
     assert observed[~possible].sum() == 0
     statistic = ((observed - law * count)[possible] ** 2 / (law * count)[possible]).sum()
@@ -270,8 +269,7 @@ def compiled():
 def test_a_draw_is_fused(options):
     """Around its reductions and sorts; twenty operations of the noise alone are one."""
     names = operations(*chosen(Sampler(chain(temperature=0.8, **options), 7, SIZE)))
-    fused = [name for name in names if name.startswith("Compiled")]
-    assert fused
+    assert [name for name in names if name.startswith("Compiled")]
     assert not {"Multiply", "Log", "Log1p", "Subtract"} & set(names)
 
 

@@ -136,8 +136,7 @@ def test_texts_on_disk_give_their_ids_to_prompts(engine, tmp_path):
 
 def test_caches_that_cannot_be_checked_stay_in_memory(tmp_path):
     with toy_engine("deepseek_v41") as engine:
-        prompt = engine.prompt_ids(TEXT)
-        replies(engine, tmp_path, prompt)
+        replies(engine, tmp_path, engine.prompt_ids(TEXT))
         assert not list(tmp_path.glob("rows-*/*"))
 
 

@@ -116,8 +116,7 @@ def test_models_of_embeddings_and_of_replies_side_by_side(tiny_gguf, tmp_path):
     assert makes == [(True, False), (False, True)]
     with Engine.load(embedder) as alone:
         expected = alone.embed(TEXTS)
-    first = Engine.load(tiny_gguf)
-    worker = Worker(ServedModels(sources, engine=first), parallel=2)
+    worker = Worker(ServedModels(sources, engine=Engine.load(tiny_gguf)), parallel=2)
     worker.start()
     try:
         with running(EngineBackend(worker)) as server:

@@ -217,8 +217,7 @@ def test_no_memory_is_kept_beyond_the_rows(name, count):
 def test_marks_behind_a_place_are_not_gone_back_to(name):
     """Neither in rows that go back, nor in a copy of the first of them."""
     session = Session(family(name), context=600)
-    prompt = [*LEAD, *LEAD, *LEAD, 0]
-    read(session, prompt, early=20, late=50)
+    read(session, [*LEAD, *LEAD, *LEAD, 0], early=20, late=50)
     rows = session.rows
     copied = rows.copy(49)
     assert len(copied.tokens) == 20
@@ -505,8 +504,7 @@ def test_rows_are_what_a_fresh_session_has(name, calls, tmp_path_factory):
         cache.take(prompt, session, [other])
         read(session, prompt, system=min(20, shared), message=len(prompt) - 2)
         assert session.rows.tokens == prompt[:-1]
-        fresh = Session(model, context=600)
-        expected = fresh.logits([*prompt, 7], 0)[-1]
+        expected = Session(model, context=600).logits([*prompt, 7], 0)[-1]
         found = session.copy(session.rows, len(prompt) - 1)
         with mx.stream(session.stream):
             logits = found.feed(mx.array([0, 7]))[0, -1]

@@ -426,8 +426,7 @@ class TestLoadInSteps:
         run(worker)
         reply = self.ask(worker, "a")
         self.until(worker, lambda: reply.reply)
-        leaving = models.named("b").resident.cache
-        assert (len(leaving), memory.used) == (2, 2 * SIZE)
+        assert (len(models.named("b").resident.cache), memory.used) == (2, 2 * SIZE)
         memory.size = int(2.5 * SIZE)
         self.ask(worker, "c", 1)
 

@@ -263,8 +263,7 @@ def request_of(number, **changes):
 
 
 def test_passes_are_shared(engine):
-    shared = check(engine, [request_of(number) for number in range(6)])
-    assert max(shared) == 6
+    assert max(check(engine, [request_of(number) for number in range(6)])) == 6
 
 
 def test_a_pass_that_fails_ends_those_that_shared_it_alone(engine, monkeypatch):

@@ -21,8 +21,7 @@ def names(tools):
 @pytest.mark.parametrize("asked", [ASKED, REMINDED])
 def test_later_tools_are_told_of_where_they_came(asked):
     memory = ToolMemory()
-    first = memory.arrange("x", [SYSTEM, asked], [A])
-    assert first == ([SYSTEM, asked], [A])
+    assert memory.arrange("x", [SYSTEM, asked], [A]) == ([SYSTEM, asked], [A])
     told = [Message("system", announced([tool])) for tool in (B, C)]
     for messages, tools, expected, arranged in (
         ([REPLY, RESULT], [B, A], [REPLY, RESULT, told[0]], "aB"),

@@ -123,8 +123,7 @@ def test_each_turn_prefills_the_new_text(make, turns):
 @TURNS
 def test_a_client_that_drops_thoughts_costs_nothing_more(make, turns):
     """The template shows earlier thoughts, the client does not send them."""
-    worker = make(ToyTokenizer(opens=True, thought_end=CLOSE))
-    talk = Talk(worker, shows_thoughts=False)
+    talk = Talk(make(ToyTokenizer(opens=True, thought_end=CLOSE)), shows_thoughts=False)
     talk.turn(thinks=True)
     thoughts = 0
     for number in range(1, turns):
@@ -136,8 +135,7 @@ def test_a_client_that_drops_thoughts_costs_nothing_more(make, turns):
 
 @TURNS
 def test_a_template_that_drops_thoughts_goes_back_to_the_last_message(make, turns):
-    worker = make(ToyTokenizer(thoughts="drop", opens=True, thought_end=CLOSE))
-    talk = Talk(worker)
+    talk = Talk(make(ToyTokenizer(thoughts="drop", opens=True, thought_end=CLOSE)))
     talk.turn(thinks=True)
     for number in range(1, turns):
         place = len(talk.job.prompt) - 2  # before the two tokens that open thoughts
@@ -191,8 +189,7 @@ def test_a_prompt_copies_from_a_reply_under_way(make):
 def test_the_end_of_a_reply_is_in_the_cache_too(make):
     worker = make()
     talk = Talk(worker)
-    bias = {END: 100.0}
-    talk.begin(logit_bias=bias)
+    talk.begin(logit_bias={END: 100.0})
     run(worker)
     talk.end()
     prefilled, new = talk.turn()
@@ -200,8 +197,7 @@ def test_the_end_of_a_reply_is_in_the_cache_too(make):
 
 
 def test_the_last_token_of_a_reply_keeps_its_id_though_it_has_no_row(make):
-    worker = make()
-    talk = Talk(worker)
+    talk = Talk(make())
     # "aaaa" in four ids, which a tokenizer writes in two: the last has no row yet.
     talk.turn(max_tokens=4, logit_bias={TEXTS.index("a"): 100.0})
     assert talk.result.token_ids == (TEXTS.index("a"),) * 4

@@ -138,8 +138,7 @@ def gemma4_blocks(
         model.norm(block + "ffn_norm", width)
         model.norm(block + "post_ffw_norm", width, mean=0.4)
         model.tensor(block + "layer_output_scale.weight", np.array([0.6 + 0.1 * layer]))
-        size = feed_forward[layer]
-        model.gated(block, feed_forward=size, width=width)
+        model.gated(block, feed_forward=feed_forward[layer], width=width)
         if mixture:
             for name in ("post_ffw_norm_1", "post_ffw_norm_2", "pre_ffw_norm_2"):
                 model.norm(block + name, width)

@@ -67,8 +67,7 @@ def gated_net(model: TinyModel, block) -> None:
         for half in "ab":
             del model.tensors[f"{block}ssm_{part}_{half}.weight"]
         model.linear(f"{block}ssm_{part}_a", inner, WIDTH, std=2)
-    rates = model.tensors.pop(block + "ssm_a")
-    model.tensor(block + "ssm_a", -rates.reshape(HEADS, 1))
+    model.tensor(block + "ssm_a", -model.tensors.pop(block + "ssm_a").reshape(HEADS, 1))
 
 
 def latent_keys(model: TinyModel, kv_heads) -> None:

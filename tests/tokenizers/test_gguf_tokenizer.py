@@ -222,8 +222,7 @@ def test_a_damaged_template_is_an_error_of_conversations_alone(source):
 
 
 def test_an_optional_special_id_out_of_range_is_left_out(caplog):
-    tokenizer = tiny("bpe", padding_token_id=2**32 - 1)
-    assert "padding" not in tokenizer.special_ids
+    assert "padding" not in tiny("bpe", padding_token_id=2**32 - 1).special_ids
     assert "padding_token_id" in caplog.text
 
 
@@ -254,8 +253,7 @@ def test_damaged_entries():
 
 
 def test_a_missing_begin_token_matters_only_where_it_is_asked_for():
-    tokenizer = tiny("bpe", bos_token_id=None, add_bos_token=None)
-    assert tokenizer.encode("") == []
+    assert tiny("bpe", bos_token_id=None, add_bos_token=None).encode("") == []
 
 
 def test_without_a_name_the_default_rule_and_a_warning(caplog):

@@ -143,8 +143,7 @@ class TestNamedTemplates:
     def test_tools_take_the_template_for_tools(self):
         tokenizer = self.make()
         messages = [{"role": "user", "content": "Hi"}]
-        plain = tokenizer.decode(tokenizer.encode_chat(messages))
-        assert plain == "Hi"
+        assert tokenizer.decode(tokenizer.encode_chat(messages)) == "Hi"
         text = tokenizer.decode(tokenizer.encode_chat(messages, tools=[TOOL]))
         assert text.endswith("]1")
 

@@ -198,8 +198,7 @@ def test_calls_come_back_equal(excerpt, data):
     given_ = data.draw(st.lists(calls, min_size=1, max_size=most))
     if ambiguous(format_, given_):
         return
-    section = rendered(render, format_, given_)
-    read, rest = parse_calls(format_, section, TOOLS)
+    read, rest = parse_calls(format_, rendered(render, format_, given_), TOOLS)
     assert [(call.name, call.arguments) for call in read] == given_
     assert not rest.strip()
 

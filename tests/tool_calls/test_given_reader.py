@@ -42,8 +42,7 @@ def test_calls_and_text_are_told_apart(reader, size):
 
 
 def test_what_is_no_call_is_reported(reader):
-    broken = CALL.replace("atem:invoke", "odd")
-    [failed] = read(reader, broken)
+    [failed] = read(reader, CALL.replace("atem:invoke", "odd"))
     assert isinstance(failed, UnfinishedCall)
     assert failed.reason == "malformed"
     assert "Köln" in failed.arguments

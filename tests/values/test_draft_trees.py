@@ -30,8 +30,7 @@ def test_a_part_keeps_shape_and_confidence():
 
 def test_the_best_chain_is_the_path_that_brings_most():
     assert TREE.best_chain().tokens == (5, 7)
-    bare = Draft(TREE.tokens, TREE.parents)
-    assert bare.best_chain().tokens == (6, 8, 9)
+    assert Draft(TREE.tokens, TREE.parents).best_chain().tokens == (6, 8, 9)
     assert Draft((1, 2), (-1, -1)).best_chain().tokens == (1,)
     chain = Draft.chain((1, 2, 3))
     assert chain.best_chain() is chain

@@ -250,8 +250,7 @@ def test_statistics_of_the_last_reply_and_of_this_run(conversation, notes):
     actions = Actions(conversation, Tools(notes.append, lambda _: None, None, lambda: width))
     do(actions, "/stats")
     assert notes == ["this run: 0 replies"]
-    reply = say(conversation, "a")
-    actions.last_result = reply.result
+    actions.last_result = say(conversation, "a").result
     conversation.stats = DecodeStats(
         steps=5, steps_with_draft=4, drafted=8, accepted=5, tested=6, output_tokens=10
     )

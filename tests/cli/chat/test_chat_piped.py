@@ -146,8 +146,7 @@ def test_bytes_that_are_no_text_are_refused_as_generate_does(tiny_gguf, content,
     refusal = f"Error: standard input is not UTF-8 text (byte {byte})\n"
     assert notes.endswith(refusal)
     assert notes.count("tokens/s") == replies
-    whole = run("generate", tiny_gguf, input=content, code=2)
-    assert whole.stderr.endswith(refusal)
+    assert run("generate", tiny_gguf, input=content, code=2).stderr.endswith(refusal)
 
 
 def test_one_conversation_is_gone_on_with(tiny_gguf, tmp_path):

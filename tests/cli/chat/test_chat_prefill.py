@@ -52,8 +52,7 @@ def test_what_is_prefilled_after_each_way_to_go_on(roomy_gguf, tmp_path):
             for _ in reply:
                 pass
         assert reply.result.token_ids == ()
-        read = prefilled(do(actions, "/retry"))
-        assert 0 < read < conversation.num_tokens()
+        assert 0 < prefilled(do(actions, "/retry")) < conversation.num_tokens()
         own = prefilled(message())
         assert own < 12
         assert prefilled(do(actions, "/retry")) == 1

@@ -282,8 +282,7 @@ def test_a_megabyte_is_pasted_as_words_and_refused_by_a_small_context(chat):
 
 @pytest.mark.slow
 def test_codes_in_a_file_name_do_not_reach_the_terminal(chat, tmp_path):
-    name = "evil\x1b]0;title\x07\x1b[2J.txt"
-    (tmp_path / name).write_text("hello")
+    (tmp_path / "evil\x1b]0;title\x07\x1b[2J.txt").write_text("hello")
     with chat("--max-tokens", 4) as child:
         child.say(f"/file {tmp_path}/evil\t", ".txt")
         child.type("\r")
@@ -398,8 +397,7 @@ def test_a_model_is_picked_by_its_number(chat, tiny_gguf, tmp_path):
     with chat(*ENDLESS, "--max-tokens", 8, AKUNU_MODEL_FOLDERS=str(folder)) as child:
         child.say("/model\r", "Which model shall answer?")
         child.until("akunu-tiny")
-        listed = child.until("other.gguf")
-        number = re.findall(r"(\d)\.", listed)[-1]
+        number = re.findall(r"(\d)\.", child.until("other.gguf"))[-1]
         child.type(f"{number}\r")
         child.until("context 256")
         child.say("/model\r", "Which model shall answer?")

@@ -150,5 +150,4 @@ def test_a_model_of_embeddings_is_not_asked_for_replies(embedder, path):
 def test_lists_of_models_tell_what_they_make(embedder):
     ids = [one["id"] for one in embedder.get("/v1/models").json()["data"]]
     assert ids == ["tiny", "embedder", "claude-akunu-tiny"]
-    shown = embedder.post("/api/show", ASK).json()
-    assert shown["capabilities"] == ["embedding"]
+    assert embedder.post("/api/show", ASK).json()["capabilities"] == ["embedding"]

@@ -119,8 +119,7 @@ def test_chunked_body_is_read(server):
         yield b'{"messages": [{"role": "user", '
         yield b'"content": "Hi"}]}'
 
-    response = server.client.post(CHAT, content=parts())
-    assert response.status_code == 200
+    assert server.client.post(CHAT, content=parts()).status_code == 200
     assert server.backend.request.messages[0].text == "Hi"
 
 
@@ -135,8 +134,7 @@ def test_body_over_the_limit_is_refused_unread(server, monkeypatch):
 @pytest.mark.parametrize(("size", "status"), [(2**16 - 1000, 200), (2**16 + 1, 431)])
 def test_headers_have_64_kb_however_they_come(server, size, status):
     """In one packet or in many."""
-    response = server.get("/health", headers={"x-large": "x" * size})
-    assert response.status_code == status
+    assert server.get("/health", headers={"x-large": "x" * size}).status_code == status
 
 
 def test_headers_that_do_not_come(server, monkeypatch):

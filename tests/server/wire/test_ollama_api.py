@@ -113,8 +113,7 @@ def test_conversation(server, backend):
         "tools": [{"type": "function", "function": {"name": "add", "parameters": SCHEMA}}],
         "stream": False,
     }  # fmt: skip
-    response = server.post(OLLAMA, ask)
-    assert response.headers["x-akunu-ignored"] == "image"
+    assert server.post(OLLAMA, ask).headers["x-akunu-ignored"] == "image"
     assert backend.request == ChatRequest(
         model="tiny",
         messages=(

@@ -242,8 +242,7 @@ def test_text_that_grows_is_shown_as_the_whole_text(server, open_page):
         ]
         for text in texts
     ]
-    page = open_page(server)
-    found = page.evaluate(COMPARE, pieces)
+    found = open_page(server).evaluate(COMPARE, pieces)
     for text, (shown, whole, grown) in zip(texts, found, strict=True):
         assert grown == whole, text
         if not set("`~\\|") & set(text):

@@ -55,8 +55,7 @@ def test_formats_have_these_options():
 def test_an_option_reaches_the_backend(server, backend, path, name):
     [kind] = (type(one.kind) for one in options_of(GenerationConfig) if one.name == name)
     value, expected = VALUES[kind]
-    field = OTHER_NAMES.get((path, name), name)
-    given = {field: value}
+    given = {OTHER_NAMES.get((path, name), name): value}
     response = server.post(
         path, BODIES[path] | ({"options": given} if path in {OLLAMA, GENERATE} else given)
     )
@@ -165,8 +164,7 @@ def test_a_call_in_parallel_may_be_forbidden(server, backend):
 )
 def test_an_unknown_effort_is_ignored(server, backend, path, fields, name):
     """Clients of these formats learn words faster than servers."""
-    response = server.post(path, BODIES[path] | fields)
-    assert response.headers["x-akunu-ignored"] == name
+    assert server.post(path, BODIES[path] | fields).headers["x-akunu-ignored"] == name
     assert backend.request.config.effort is None
 
 

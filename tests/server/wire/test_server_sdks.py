@@ -329,8 +329,7 @@ def test_langchain(server, backend):
         results = [
             ToolMessage(added(one["args"]), tool_call_id=one["id"]) for one in first.tool_calls
         ]
-        second = bound.invoke([question, first, *results])
-        assert second.content == "3 and 7"
+        assert bound.invoke([question, first, *results]).content == "3 and 7"
         assert history(backend) == EXPECTED
 
 
