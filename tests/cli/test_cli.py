@@ -1,6 +1,7 @@
-"""The commands as a user meets them: text, JSON, pipes, wrong input, no traceback."""
+"""The commands as a user meets them: text, JSON, pipes, wrong input, no traceback; the log."""
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -9,10 +10,12 @@ import pytest
 from akunu_runs import AKUNU, ENDLESS, run
 from command_help import printed_and_imported
 from gguf_files import write_tiny_llama
+from terminal_screen import TerminalScreen
 
 from akunu_py import Engine, __version__
 from akunu_py.cli.main import cli
 from akunu_py.cli.terminal import printable
+from akunu_py.cli.verbosity import set_up_logging
 
 
 def process(*arguments, **options):
@@ -208,3 +211,24 @@ def test_the_endless_options_name_every_end_id(tiny_gguf):
         assert [f"{id_}=-1e6" for id_ in sorted(engine.tokenizer.end_ids)] == ENDLESS[0].split(
             "=", 1
         )[1].split()
+
+
+@pytest.fixture
+def log():
+    logger = logging.getLogger("akunu_py")
+    before, level = list(logger.handlers), logger.level
+    yield logging.getLogger("akunu_py.somewhere")
+    logger.handlers[:] = before
+    logger.setLevel(level)
+
+
+def test_names_in_messages_cannot_change_the_terminals_state(monkeypatch, log):
+    screen = TerminalScreen()
+    monkeypatch.setattr("sys.stderr", screen)
+    context = click.Context(click.Command("akunu"))
+    context.params = {"verbose": False, "quiet": False}
+    set_up_logging(context)
+    log.warning("the memory %s is ignored", "a\x1b]0;owned\x07\x1b[31m\x9b2J\u202e")
+    assert screen.screen.title == ""
+    assert screen.rows()[0].startswith("akunu: the memory a\N{REPLACEMENT CHARACTER}]0;owned")
+    assert not set("".join(screen.written)) & set("\x1b\x07\x9b\u202e")

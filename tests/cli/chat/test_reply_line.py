@@ -1,11 +1,11 @@
-"""The line under a reply."""
+"""The line under a reply, and tables of notes."""
 
 import dataclasses
 
 import pytest
 
 from akunu_py.cli.chat.reply_line import reply_line
-from akunu_py.cli.chat.tables import statistics_rows
+from akunu_py.cli.chat.tables import statistics_rows, tables
 from akunu_py.values.decode_stats import SourceStats
 from akunu_py.values.types import DecodeStats, GenerationResult
 
@@ -57,3 +57,20 @@ def test_each_number_has_its_meaning():
     }  # fmt: skip
     assert all(words for _, words in rows.values())
     assert [name for name, _, _ in statistics_rows(DecodeStats())] == ["tokens", "passes"]
+
+
+ROWS = {"Title": [("name", "1", "some words about it"), ("other", "22", "more")]}
+
+
+def test_words_stand_beside_their_value():
+    assert tables(ROWS, None) == ("Title\n  name   1   some words about it\n  other  22  more")
+
+
+def test_on_a_narrow_screen_they_wrap_and_then_stand_below():
+    words = {"": [("name", "value", "one two three four five six seven")]}
+    assert tables(words, 42).split("\n") == [
+        "  name  value  one two three four five six", "               seven",
+    ]  # fmt: skip
+    assert tables(words, 30).split("\n") == [
+        "  name  value", "    one two three four five", "    six seven",
+    ]  # fmt: skip
