@@ -9,27 +9,34 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten, tree_map_with_path
-from tiny_families import DELTA_NET, FAMILIES, FRAME, GROUPED, LATENT, QWEN_EXPERTS, VOCABULARY
+from tiny_families import (
+    DELTA_NET,
+    FAMILIES,
+    FRAME,
+    GROUPED,
+    LATENT,
+    QWEN_EXPERTS,
+    VOCABULARY,
+    by_name,
+    family,
+    sizes,
+)
 
 from akunu_py.models.heads.families import family_of, make_head, single_layer
 from akunu_py.models.load import LoadedModel, ModelDescription
 
 WIDTH = FRAME["hidden_size"]
 LAYERS = FRAME["num_hidden_layers"]
-_QWEN_MIXTURE = {**FRAME, **DELTA_NET, **QWEN_EXPERTS, "shared_expert_intermediate_size": 32}
 TARGETS = {
-    **{name: FAMILIES[name] for name in ("qwen3_next", "qwen3_5", "deepseek_v3", "glm4_moe")},
-    "qwen3_5_moe": (
-        "qwen3_5_moe",
-        {
-            "text_config": {
-                **_QWEN_MIXTURE, "full_attention_interval": 2, "model_type": "qwen3_5_moe_text",
-            }
-        },
-    ),
-    "glm4_moe_lite": ("glm4_moe_lite", {**FRAME, **GROUPED, **LATENT}),
-    "mimo": ("mimo", FRAME),
-    "llama": FAMILIES["llama"],
+    **{name: FAMILIES[name] for name in ("llama", "qwen3_next", "qwen3_5", "deepseek_v3", "glm4_moe")},
+    **by_name({
+        "qwen3_5_moe": family(text_config=sizes(
+            FRAME, DELTA_NET, QWEN_EXPERTS, shared_expert_intermediate_size=32,
+            full_attention_interval=2, model_type="qwen3_5_moe_text",
+        )),
+        "glm4_moe_lite": family(FRAME, GROUPED, LATENT),
+        "mimo": family(FRAME),
+    }),
 }  # fmt: skip
 """Family -> module and arguments of its class in mlx-lm."""
 
