@@ -141,8 +141,9 @@ class TinyModel:
         rms_eps: float | None = 1e-5,
         norm_eps: float | None = None,
         rope_base: float | None = 10000.0,
+        **keys: Any,
     ) -> None:
-        """Set the keys that nearly every decoder has; those of `head_dim` only if it is given."""
+        """Set the keys that nearly every decoder has, `head_dim` only if it is given, and others."""
         self.keys(
             block_count=layers, context_length=context, embedding_length=width,
             feed_forward_length=feed_forward, attention__head_count=heads,
@@ -156,6 +157,7 @@ class TinyModel:
             self.key("attention.layer_norm_epsilon", norm_eps)
         if rope_base is not None:
             self.key("rope.freq_base", rope_base)
+        self.keys(**keys)
 
     def quantize(self, name: str, kind: str) -> None:
         """Store a tensor in another type."""

@@ -42,10 +42,9 @@ def command_r_plus(model: TinyModel) -> None:
 @tiny("cohere2")
 def cohere2(model: TinyModel) -> None:
     """Every fourth layer sees everything, without positions."""
-    model.sizes(layers=5, rms_eps=None, norm_eps=1e-5)
-    model.keys(
-        logit_scale=0.25, attention__sliding_window=8, rope__dimension_count=16,
-        rope__scaling__type="none",
+    model.sizes(
+        layers=5, rms_eps=None, norm_eps=1e-5, logit_scale=0.25, attention__sliding_window=8,
+        rope__dimension_count=16, rope__scaling__type="none",
     )  # fmt: skip
     model.frame(64, tied=True, std=0.1)
     cohere_blocks(model, layers=5)
@@ -74,9 +73,8 @@ def olmo2(model: TinyModel) -> None:
 def olmo3(model: TinyModel) -> None:
     """Windowed layers and others, of which the others alone have YaRN."""
     pattern = [True, False, True]
-    model.sizes(rope_base=500000.0)
-    model.keys(
-        rope__dimension_count=16, attention__sliding_window=8,
+    model.sizes(
+        rope_base=500000.0, rope__dimension_count=16, attention__sliding_window=8,
         attention__sliding_window_pattern=pattern, **yarn(8.0, 32),
         rope__scaling__yarn_attn_factor=1.2, rope__scaling__yarn_beta_fast=32.0,
         rope__scaling__yarn_beta_slow=1.0,
@@ -88,8 +86,7 @@ def olmo3(model: TinyModel) -> None:
 @tiny("olmo3-default", "olmo2")
 def olmo3_default(model: TinyModel) -> None:
     """Every fourth layer without a window, where the file does not say which."""
-    model.sizes(layers=5)
-    model.keys(rope__dimension_count=16, attention__sliding_window=8)
+    model.sizes(layers=5, rope__dimension_count=16, attention__sliding_window=8)
     model.frame(64)
     olmo2_blocks(model, layers=5)
 

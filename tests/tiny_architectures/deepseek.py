@@ -3,16 +3,16 @@
 import numpy as np
 
 from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny, yarn
-from tiny_architectures.mixtures import drafting_block, mixture
+from tiny_architectures.mixtures import drafting_block, feed_forward
 
 HEADS, PLAIN, ROTATED, VALUE, LATENT = 4, 32, 16, 32, 32
 
 
 def latent_sizes(model: TinyModel, *, split=True, query_latent=32, **values) -> None:
     """Keys of attention over a latent vector; old files have them for whole heads."""
-    model.sizes(kv_heads=1 if split else HEADS, **values)
-    model.keys(
-        attention__kv_lora_rank=LATENT, rope__dimension_count=ROTATED,
+    model.sizes(
+        kv_heads=1 if split else HEADS, **values, attention__kv_lora_rank=LATENT,
+        rope__dimension_count=ROTATED,
         attention__key_length=LATENT + ROTATED if split else PLAIN + ROTATED,
         attention__value_length=LATENT if split else VALUE,
     )  # fmt: skip
@@ -55,10 +55,7 @@ def deepseek_v3(model: TinyModel) -> None:
     model.frame(64)
     for layer, block in enumerate(blocks(4)):
         latent_attention(model, block)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=32, bias=-0.8)
+        feed_forward(model, block, layer == 0, shared=32, bias=-0.8)
     # Not run: the last block drafts.
     drafting_block(model, 3)
 
@@ -75,10 +72,7 @@ def deepseek_v2(model: TinyModel) -> None:
     model.frame(64)
     for layer, block in enumerate(blocks(3)):
         latent_attention(model, block)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=64, fused=True)
+        feed_forward(model, block, layer == 0, shared=64, fused=True)
 
 
 @tiny("deepseek2-lite", "deepseek2")
@@ -94,10 +88,7 @@ def deepseek_v2_lite(model: TinyModel) -> None:
     model.frame(64)
     for layer, block in enumerate(blocks(26)):
         latent_attention(model, block, split=False, query_latent=0)
-        if layer < 24:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=64)
+        feed_forward(model, block, layer < 24, shared=64)
 
 
 @tiny("deepseek2-dense", "deepseek2")
@@ -127,10 +118,7 @@ def sparse_blocks(model: TinyModel, *, layers=3, **keys) -> None:
         model.linear(block + "indexer.attn_k", 64, 64)
         model.norm(block + "indexer.k_norm", 64, bias=True)
         model.linear(block + "indexer.proj", 8, 64)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=32, bias=-0.8)
+        feed_forward(model, block, layer == 0, shared=32, bias=-0.8)
     drafting_block(model, layers)
 
 
@@ -161,16 +149,12 @@ def mistral4(model: TinyModel) -> None:
     model.frame(64)
     for layer, block in enumerate(blocks(3)):
         latent_attention(model, block)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=32, fused=True)
+        feed_forward(model, block, layer == 0, shared=32, fused=True)
 
 
 def minicpm3_blocks(model: TinyModel) -> None:
-    model.sizes(kv_heads=4)
-    model.keys(
-        attention__q_lora_rank=32, attention__kv_lora_rank=32, attention__key_length=48,
+    model.sizes(
+        kv_heads=4, attention__q_lora_rank=32, attention__kv_lora_rank=32, attention__key_length=48,
         rope__dimension_count=16,
     )  # fmt: skip
     for block in blocks(3):

@@ -51,9 +51,9 @@ def gemma2(model: TinyModel) -> None:
 @tiny("gemma2-27b", "gemma2")
 def gemma2_27b(model: TinyModel) -> None:
     """As many layers as the size with another scale of the queries; each adds little."""
-    model.sizes(layers=46, width=32, feed_forward=32, head_dim=32)
-    model.keys(
-        attention__sliding_window=8, attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
+    model.sizes(
+        layers=46, width=32, feed_forward=32, head_dim=32, attention__sliding_window=8,
+        attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
     )  # fmt: skip
     gemma_frame(model, 32)
     gemma_blocks(model, layers=46, width=32, feed_forward=32, post=0.2, query=0.7)
@@ -71,8 +71,7 @@ def gemma3(model: TinyModel) -> None:
 @tiny("gemma3-27b", "gemma3")
 def gemma3_27b(model: TinyModel) -> None:
     """As many layers as the size with another scale of the queries; each adds little."""
-    model.sizes(layers=62, width=32, feed_forward=32, head_dim=32)
-    model.keys(attention__sliding_window=8)
+    model.sizes(layers=62, width=32, feed_forward=32, head_dim=32, attention__sliding_window=8)
     gemma_frame(model, 32)
     gemma_blocks(model, layers=62, width=32, feed_forward=32, head_norms=True, post=0.2, query=0.7)
 
@@ -80,8 +79,7 @@ def gemma3_27b(model: TinyModel) -> None:
 @tiny("gemma3-capped", "gemma3")
 def gemma3_capped(model: TinyModel) -> None:
     """No windows, a cap of the logits, output weights of its own, YaRN: Rnj-1."""
-    model.sizes(head_dim=32)
-    model.keys(final_logit_softcapping=1.0, **yarn(4.0, 32))
+    model.sizes(head_dim=32, final_logit_softcapping=1.0, **yarn(4.0, 32))
     gemma_frame(model, tied=False)
     gemma_blocks(model, head_norms=True)
 
@@ -89,19 +87,18 @@ def gemma3_capped(model: TinyModel) -> None:
 @tiny("gemma3-pattern", "gemma3")
 def gemma3_pattern(model: TinyModel) -> None:
     """The layers' kinds and the base of the windowed ones from the file."""
-    model.sizes(layers=4, head_dim=32)
-    model.keys(
-        attention__sliding_window=8, attention__sliding_window_pattern=[True, False, True, False],
-        rope__freq_base_swa=500.0,
+    model.sizes(
+        layers=4, head_dim=32, attention__sliding_window=8,
+        attention__sliding_window_pattern=[True, False, True, False], rope__freq_base_swa=500.0,
     )  # fmt: skip
     gemma_frame(model)
     gemma_blocks(model, layers=4, head_norms=True)
 
 
 def gemma4_sizes(model: TinyModel, windowed, **more) -> None:
-    model.sizes(layers=len(windowed), rope_base=1000000.0, head_dim=64)
-    model.keys(
-        attention__key_length_swa=32, attention__value_length_swa=32, attention__sliding_window=8,
+    model.sizes(
+        layers=len(windowed), rope_base=1000000.0, head_dim=64, attention__key_length_swa=32,
+        attention__value_length_swa=32, attention__sliding_window=8,
         attention__sliding_window_pattern=windowed, rope__dimension_count=64,
         rope__dimension_count_swa=32, rope__freq_base_swa=10000.0, final_logit_softcapping=0.3,
         attention__shared_kv_layers=0, embedding_length_per_layer_input=0,

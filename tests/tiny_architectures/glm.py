@@ -1,7 +1,7 @@
 """GLM 4, dense, and GLM 4.5 to 4.7, mixtures of experts."""
 
 from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny, yarn
-from tiny_architectures.mixtures import drafting_block, mixture
+from tiny_architectures.mixtures import drafting_block, feed_forward, head_norms
 
 
 def glm4_blocks(
@@ -29,8 +29,7 @@ def glm4_blocks(
 
 
 def glm4_sizes(model: TinyModel, layers=3) -> None:
-    model.sizes(layers=layers, head_dim=32)
-    model.keys(rope__dimension_count=16)
+    model.sizes(layers=layers, head_dim=32, rope__dimension_count=16)
 
 
 @tiny("glm4")
@@ -56,21 +55,17 @@ def glm4_moe_blocks(model: TinyModel, *, layers, norms, bias):
         model.norm(block + "attn_norm", 64)
         model.attention(block, head_dim=32, bias=bias, out_bias=False)
         if norms:
-            model.norm(block + "attn_q_norm", 32)
-            model.norm(block + "attn_k_norm", 32, mean=1.5)
+            head_norms(model, block, 32)
         model.norm(block + "post_attention_norm", 64)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=32, bias=-0.8)
+        feed_forward(model, block, layer == 0, shared=32, bias=-0.8)
 
 
 def glm4_moe_sizes(model: TinyModel, *, layers, rotated=16) -> None:
-    model.sizes(layers=layers, rope_base=1000000.0, head_dim=32)
-    model.keys(
-        rope__dimension_count=rotated, leading_dense_block_count=1, **EXPERTS,
-        expert_shared_count=1, expert_gating_func=2, expert_weights_norm=True,
-        expert_weights_scale=2.5, expert_group_count=1, expert_group_used_count=1,
+    model.sizes(
+        layers=layers, rope_base=1000000.0, head_dim=32, rope__dimension_count=rotated,
+        leading_dense_block_count=1, **EXPERTS, expert_shared_count=1, expert_gating_func=2,
+        expert_weights_norm=True, expert_weights_scale=2.5, expert_group_count=1,
+        expert_group_used_count=1,
     )  # fmt: skip
 
 

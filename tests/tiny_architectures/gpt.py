@@ -72,8 +72,7 @@ def starcoder2(model: TinyModel) -> None:
 
 @tiny("starcoder2-linear", "starcoder2")
 def starcoder2_linear(model: TinyModel) -> None:
-    model.sizes(feed_forward=128, rms_eps=None, norm_eps=1e-5)
-    model.keys(**linear_scaling(2.0))
+    model.sizes(feed_forward=128, rms_eps=None, norm_eps=1e-5, **linear_scaling(2.0))
     model.frame(64, norm_bias=True)
     starcoder2_blocks(model)
 
@@ -107,8 +106,7 @@ def stablelm(model: TinyModel) -> None:
 @tiny("stablelm-12b", "stablelm")
 def stablelm_12b(model: TinyModel) -> None:
     """Norms of q and k for each head, feed-forward part beside attention."""
-    model.sizes(rms_eps=None, norm_eps=1e-5)
-    model.keys(rope__dimension_count=4, use_parallel_residual=True)
+    model.sizes(rms_eps=None, norm_eps=1e-5, rope__dimension_count=4, use_parallel_residual=True)
     model.frame(64, norm_bias=True)
     stablelm_blocks(model, norms=True)
 
@@ -168,8 +166,7 @@ def phi3_blocks(
 @tiny("phi3")
 def phi3(model: TinyModel) -> None:
     """Fused as files are; a window as wide as the context, which shuts nothing out."""
-    model.sizes()
-    model.keys(
+    model.sizes(
         rope__dimension_count=16, rope__scaling__original_context_length=256,
         attention__sliding_window=256,
     )  # fmt: skip
@@ -180,16 +177,14 @@ def phi3(model: TinyModel) -> None:
 @tiny("phi3-split", "phi3")
 def phi3_split(model: TinyModel) -> None:
     """Apart, tied, no window."""
-    model.sizes()
-    model.keys(rope__dimension_count=16, attention__sliding_window=0)
+    model.sizes(rope__dimension_count=16, attention__sliding_window=0)
     model.frame(64, tied=True, std=0.3)
     phi3_blocks(model, fused=False)
 
 
 def long_rope(model: TinyModel, original_context: int) -> None:
     """Two sets of factors of the frequencies, for 12 rotating dimensions of 16."""
-    model.sizes()
-    model.keys(
+    model.sizes(
         rope__dimension_count=12, rope__scaling__original_context_length=original_context,
         rope__scaling__attn_factor=1.19, attention__sliding_window=256,
     )  # fmt: skip
@@ -223,8 +218,7 @@ def nemotron_blocks(
 
 @tiny("nemotron")
 def nemotron(model: TinyModel) -> None:
-    model.sizes(rms_eps=None, norm_eps=1e-5)
-    model.keys(rope__dimension_count=8, rope__scaling__type="none")
+    model.sizes(rms_eps=None, norm_eps=1e-5, rope__dimension_count=8, rope__scaling__type="none")
     model.frame(64, norm_bias=True)
     nemotron_blocks(model)
 
@@ -232,8 +226,7 @@ def nemotron(model: TinyModel) -> None:
 @tiny("nemotron-bias", "nemotron")
 def nemotron_bias(model: TinyModel) -> None:
     """Biases, and scaled positions."""
-    model.sizes(rms_eps=None, norm_eps=1e-5)
-    model.keys(rope__dimension_count=8, **linear_scaling(4.0))
+    model.sizes(rms_eps=None, norm_eps=1e-5, rope__dimension_count=8, **linear_scaling(4.0))
     model.frame(64, norm_bias=True)
     nemotron_blocks(model, bias=True)
 
@@ -250,10 +243,9 @@ def gpt_oss_blocks(model: TinyModel, *, layers, width=64, heads=4, kv_heads=2, h
 
 
 def gpt_oss_sizes(model: TinyModel, layers=4) -> None:
-    model.sizes(layers=layers, rope_base=150000.0, head_dim=32)
-    model.keys(
-        attention__sliding_window=8, expert_count=8, expert_used_count=4,
-        expert_feed_forward_length=64, **yarn(32.0, 16),
+    model.sizes(
+        layers=layers, rope_base=150000.0, head_dim=32, attention__sliding_window=8, expert_count=8,
+        expert_used_count=4, expert_feed_forward_length=64, **yarn(32.0, 16),
     )  # fmt: skip
 
 

@@ -9,10 +9,9 @@ from tiny_architectures.mixtures import mixture
 
 
 def granite_sizes(model: TinyModel, **values) -> None:
-    model.sizes(**values)
-    model.keys(
-        rope__dimension_count=16, attention__scale=0.4, embedding_scale=0.6, residual_scale=1.6,
-        logit_scale=3.0,
+    model.sizes(
+        **values, rope__dimension_count=16, attention__scale=0.4, embedding_scale=0.6,
+        residual_scale=1.6, logit_scale=3.0,
     )  # fmt: skip
 
 
@@ -35,8 +34,7 @@ def granite(model: TinyModel) -> None:
 @tiny("granite-plain", "granite")
 def granite_plain(model: TinyModel) -> None:
     """No scale but the one that is always there; biases, rotary factors."""
-    model.sizes()
-    model.keys(rope__dimension_count=16, logit_scale=0.5, rope__scaling__finetuned=True)
+    model.sizes(rope__dimension_count=16, logit_scale=0.5, rope__scaling__finetuned=True)
     model.frame(64)
     model.tensor("rope_freqs.weight", np.linspace(1, 8, 8))
     llama_blocks(model, bias=True)

@@ -1,7 +1,7 @@
 """Kimi Linear and its kin."""
 
 from tiny_architectures.builder import EXPERTS, TinyModel, tiny
-from tiny_architectures.mixtures import drafting_block, mixture
+from tiny_architectures.mixtures import drafting_block, feed_forward, mixture
 
 WIDTH, HEADS, KDA, PLAIN, ROTATED, VALUE, LATENT = 64, 4, 16, 16, 8, 16, 32
 
@@ -106,10 +106,7 @@ def bailingmoe3(model: TinyModel) -> None:
         else:
             gated_net(model, block)
         model.norm(block + "ffn_norm", WIDTH)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=48, bias=-0.8)
+        feed_forward(model, block, layer == 0, shared=48, bias=-0.8)
     drafting_block(model, 7, ("nextn.enorm", "nextn.hnorm", "layer_output_norm"))
 
 

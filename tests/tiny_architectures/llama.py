@@ -62,8 +62,7 @@ def llama_model(
         "feed_forward": feed_forward,
     }  # fmt: skip
     stated = None if heads * head_dim == width else head_dim
-    model.sizes(**shape, head_dim=stated, rope_base=rope_base)
-    model.keys(**keys)
+    model.sizes(**shape, head_dim=stated, rope_base=rope_base, **keys)
     model.frame(width, tied=tied, std=std or (0.3 if tied else 1.0))
     if rotary_factors:
         model.tensor("rope_freqs.weight", np.linspace(1, 8, head_dim // 2))

@@ -35,6 +35,19 @@ def mixture(
         model.gated(block, "_shexp", feed_forward=shared)
 
 
+def feed_forward(model: TinyModel, block, dense, **options) -> None:
+    """Add a dense part, or a mixture with these options."""
+    if dense:
+        model.gated(block)
+    else:
+        mixture(model, block, **options)
+
+
+def head_norms(model: TinyModel, block, head_dim) -> None:
+    model.norm(block + "attn_q_norm", head_dim)
+    model.norm(block + "attn_k_norm", head_dim, mean=1.5)
+
+
 def experts(model: TinyModel, *, first=0, count=8, feed_forward=32, shared=0) -> None:
     """Put a mixture in the place of dense feed-forward parts, from layer `first` on."""
     for block in blocks(first, 3):
@@ -65,10 +78,9 @@ def attention(model: TinyModel, block, *, head_dim=16, fused=False) -> None:
 @tiny("hunyuan-moe")
 def hunyuan_moe(model: TinyModel) -> None:
     """Norms of q and k after the rotation, a dense part beside the experts."""
-    model.sizes(feed_forward=32, rope_base=11158839.0)
-    model.keys(
-        **EXPERTS, expert_shared_count=1, expert_shared_feed_forward_length=96,
-        rope__scaling__type="none", rope__scaling__factor=1.0,
+    model.sizes(
+        feed_forward=32, rope_base=11158839.0, **EXPERTS, expert_shared_count=1,
+        expert_shared_feed_forward_length=96, rope__scaling__type="none", rope__scaling__factor=1.0,
     )  # fmt: skip
     model.frame(64, tied=True, std=0.12)
     for block in blocks(3):
@@ -95,8 +107,7 @@ def minimax_m2(model: TinyModel) -> None:
 @tiny("bailingmoe")
 def ling(model: TinyModel) -> None:
     """Ling 1: softmax, q, k and v apart."""
-    model.sizes()
-    model.keys(
+    model.sizes(
         rope__dimension_count=16, leading_dense_block_count=0, **EXPERTS, expert_shared_count=2,
         expert_weights_scale=1.0, expert_weights_norm=True,
     )  # fmt: skip
@@ -109,22 +120,17 @@ def ling(model: TinyModel) -> None:
 @tiny("bailingmoe2")
 def ling_2(model: TinyModel) -> None:
     """Ling 2: sigmoid with a bias, groups, half of each head rotated, a last block for drafting."""
-    model.sizes(layers=4)
-    model.keys(
-        rope__dimension_count=8, leading_dense_block_count=1, **EXPERTS, expert_shared_count=1,
-        expert_shared_feed_forward_length=48, expert_weights_scale=2.5, expert_weights_norm=True,
-        expert_gating_func=2, expert_group_count=4, expert_group_used_count=2,
-        nextn_predict_layers=1,
+    model.sizes(
+        layers=4, rope__dimension_count=8, leading_dense_block_count=1, **EXPERTS,
+        expert_shared_count=1, expert_shared_feed_forward_length=48, expert_weights_scale=2.5,
+        expert_weights_norm=True, expert_gating_func=2, expert_group_count=4,
+        expert_group_used_count=2, nextn_predict_layers=1,
     )  # fmt: skip
     model.frame(64)
     for layer, block in enumerate(blocks(4)):
         attention(model, block, fused=True)
-        model.norm(block + "attn_q_norm", 16)
-        model.norm(block + "attn_k_norm", 16, mean=1.5)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=48, bias=-0.8)
+        head_norms(model, block, 16)
+        feed_forward(model, block, layer == 0, shared=48, bias=-0.8)
     drafting_block(model, 3)
     model.norm("blk.3.layer_output_norm", 64)
 
@@ -132,41 +138,35 @@ def ling_2(model: TinyModel) -> None:
 @tiny("afmoe")
 def trinity(model: TinyModel) -> None:
     """Windows, gated attention, norms before and after each part, a wide embedding."""
-    model.sizes(layers=5, head_dim=32)
-    model.keys(
-        rope__dimension_count=32, attention__sliding_window=8, leading_dense_block_count=2,
-        **EXPERTS, expert_shared_count=1, expert_weights_norm=True, expert_weights_scale=2.8,
+    model.sizes(
+        layers=5, head_dim=32, rope__dimension_count=32, attention__sliding_window=8,
+        leading_dense_block_count=2, **EXPERTS, expert_shared_count=1, expert_weights_norm=True,
+        expert_weights_scale=2.8,
     )  # fmt: skip
     model.frame(64, std=0.1)
     for layer, block in enumerate(blocks(5)):
         attention(model, block, head_dim=32)
         model.linear(block + "attn_gate", 128, 64, std=2)
-        model.norm(block + "attn_q_norm", 32)
-        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        head_norms(model, block, 32)
         model.norm(block + "post_attention_norm", 64)
         model.norm(block + "post_ffw_norm", 64)
-        if layer < 2:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=32, bias=-0.3)
+        feed_forward(model, block, layer < 2, shared=32, bias=-0.3)
 
 
 @tiny("minimax-m3")
 def minimax_m3(model: TinyModel) -> None:
     """Norms of heads, half of each rotated, a dense layer; indexers choose two blocks of eight."""
-    model.sizes(rope_base=5000000.0, head_dim=32)
-    model.keys(
-        rope__dimension_count=16, **EXPERTS, expert_gating_func=2, expert_shared_count=2,
-        expert_weights_scale=2.0, expert_weights_norm=True, leading_dense_block_count=1,
-        attention__indexer__head_count=2, attention__indexer__key_length=32,
-        attention__indexer__top_k=2, attention__indexer__block_size=8,
-        attention__indexer__local_blocks=1,
+    model.sizes(
+        rope_base=5000000.0, head_dim=32, rope__dimension_count=16, **EXPERTS, expert_gating_func=2,
+        expert_shared_count=2, expert_weights_scale=2.0, expert_weights_norm=True,
+        leading_dense_block_count=1, attention__indexer__head_count=2,
+        attention__indexer__key_length=32, attention__indexer__top_k=2,
+        attention__indexer__block_size=8, attention__indexer__local_blocks=1,
     )  # fmt: skip
     model.frame(64)
     for layer, block in enumerate(blocks(3)):
         attention(model, block, head_dim=32)
-        model.norm(block + "attn_q_norm", 32)
-        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        head_norms(model, block, 32)
         if layer == 0:
             model.gated(block)
             continue
@@ -179,9 +179,9 @@ def minimax_m3(model: TinyModel) -> None:
 
 def exaone_moe_blocks(model: TinyModel, *, layers, dense) -> None:
     """Windows, in which alone positions rotate, norms of q and k, a dense layer."""
-    model.sizes(layers=layers, rope_base=1000000.0, head_dim=16)
-    model.keys(
-        **EXPERTS, attention__sliding_window=8, rope__scaling__type="none",
+    model.sizes(
+        layers=layers, rope_base=1000000.0, head_dim=16, **EXPERTS, attention__sliding_window=8,
+        rope__scaling__type="none",
         attention__sliding_window_pattern=[layer % 4 < 3 for layer in range(5)],
         rope__dimension_count=16, leading_dense_block_count=1, expert_shared_count=1,
         expert_shared_feed_forward_length=32, expert_gating_func=2, expert_weights_norm=True,
@@ -190,12 +190,8 @@ def exaone_moe_blocks(model: TinyModel, *, layers, dense) -> None:
     model.frame(64)
     for layer, block in enumerate(blocks(layers)):
         attention(model, block)
-        model.norm(block + "attn_q_norm", 16)
-        model.norm(block + "attn_k_norm", 16, mean=1.5)
-        if layer in dense:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=32, bias=-0.8)
+        head_norms(model, block, 16)
+        feed_forward(model, block, layer in dense, shared=32, bias=-0.8)
 
 
 @tiny("exaone-moe")
@@ -216,17 +212,15 @@ def exaone_moe_factors(model: TinyModel) -> None:
 @tiny("mellum")
 def mellum(model: TinyModel) -> None:
     """Windows with another base, scaled positions in the layers without one."""
-    model.sizes(layers=5, rope_base=500000.0)
-    model.keys(
-        **EXPERTS, **yarn(4.0, 64), attention__sliding_window=8, rope__freq_base_swa=500000.0,
-        rope__dimension_count=16,
+    model.sizes(
+        layers=5, rope_base=500000.0, **EXPERTS, **yarn(4.0, 64), attention__sliding_window=8,
+        rope__freq_base_swa=500000.0, rope__dimension_count=16,
         attention__sliding_window_pattern=[layer % 4 < 3 for layer in range(5)],
     )  # fmt: skip
     model.frame(64)
     for block in blocks(5):
         attention(model, block)
-        model.norm(block + "attn_q_norm", 16)
-        model.norm(block + "attn_k_norm", 16, mean=1.5)
+        head_norms(model, block, 16)
         mixture(model, block)
 
 
@@ -246,15 +240,12 @@ def mimo_blocks(model: TinyModel, *, layers, fused) -> None:
         if windowed:
             model.vector(block + "attn_sinks.weight", 4, std=2)
         model.norm(block + "ffn_norm", 64)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, bias=-0.3)
+        feed_forward(model, block, layer == 0, bias=-0.3)
 
 
 def mimo_sizes(model: TinyModel, *, layers) -> None:
-    model.sizes(layers=layers, rope_base=5000000.0)
-    model.keys(
+    model.sizes(
+        layers=layers, rope_base=5000000.0,
         attention__head_count_kv=[2 if layer in {1, 2} else 1 for layer in range(layers)],
         attention__key_length=32, attention__value_length=24, rope__dimension_count=16,
         attention__sliding_window=8, rope__freq_base_swa=1000.0,
@@ -281,10 +272,9 @@ def mimo_fused(model: TinyModel) -> None:
 
 
 def llama4_blocks(model: TinyModel, *, experts, step) -> None:
-    model.sizes(layers=4, rope_base=500000.0, head_dim=32)
-    model.keys(
-        rope__dimension_count=32, expert_count=experts, expert_used_count=1,
-        expert_feed_forward_length=32, interleave_moe_layer_step=step,
+    model.sizes(
+        layers=4, rope_base=500000.0, head_dim=32, rope__dimension_count=32, expert_count=experts,
+        expert_used_count=1, expert_feed_forward_length=32, interleave_moe_layer_step=step,
     )  # fmt: skip
     model.frame(64)
     for layer, block in enumerate(blocks(4)):
@@ -315,8 +305,8 @@ def maverick(model: TinyModel) -> None:
 def step35_blocks(model: TinyModel, *, layers, fused=False, drafting=0) -> None:
     """Windows with other heads, another base and whole rotation, gates of heads, clamped layers."""
     count = layers + drafting
-    model.sizes(layers=count, head_dim=32)
-    model.keys(
+    model.sizes(
+        layers=count, head_dim=32,
         attention__head_count=[2 if layer % 4 == 0 else 4 for layer in range(count)],
         attention__head_count_kv=[1 if layer % 4 == 0 else 2 for layer in range(count)],
         attention__sliding_window=8, rope__freq_base=500000.0, rope__freq_base_swa=10000.0,
@@ -336,13 +326,9 @@ def step35_blocks(model: TinyModel, *, layers, fused=False, drafting=0) -> None:
         else:
             model.attention(block, heads=heads, kv_heads=heads // 2, head_dim=32)
         model.linear(block + "attn_gate", heads, 64, std=2)
-        model.norm(block + "attn_q_norm", 32)
-        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        head_norms(model, block, 32)
         model.norm(block + "ffn_norm", 64)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=48, bias=-0.8)
+        feed_forward(model, block, layer == 0, shared=48, bias=-0.8)
 
 
 @tiny("step35")
@@ -360,24 +346,19 @@ def step35_fused(model: TinyModel) -> None:
 
 def laguna_blocks(model: TinyModel, *, heads) -> None:
     """Norms and gates of heads, of which each layer has its own number; a dense layer."""
-    model.sizes(layers=len(heads), head_dim=32)
-    model.keys(
-        attention__head_count=list(heads), rope__dimension_count=16, leading_dense_block_count=1,
-        **EXPERTS, expert_shared_feed_forward_length=48, expert_weights_scale=2.5,
-        expert_weights_norm=True, **yarn(4.0, 64),
+    model.sizes(
+        layers=len(heads), head_dim=32, attention__head_count=list(heads), rope__dimension_count=16,
+        leading_dense_block_count=1, **EXPERTS, expert_shared_feed_forward_length=48,
+        expert_weights_scale=2.5, expert_weights_norm=True, **yarn(4.0, 64),
     )  # fmt: skip
     model.frame(64)
     for layer, (block, count) in enumerate(zip(blocks(len(heads)), heads, strict=True)):
         model.norm(block + "attn_norm", 64)
         model.attention(block, heads=count, head_dim=32)
         model.linear(block + "attn_gate", count, 64, std=2)
-        model.norm(block + "attn_q_norm", 32)
-        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        head_norms(model, block, 32)
         model.norm(block + "ffn_norm", 64)
-        if layer == 0:
-            model.gated(block)
-        else:
-            mixture(model, block, shared=48, bias=-0.8)
+        feed_forward(model, block, layer == 0, shared=48, bias=-0.8)
 
 
 @tiny("laguna")
