@@ -1,7 +1,7 @@
 """Collects metadata and random tensors and writes them as GGUF."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,11 @@ def linear_scaling(factor: float) -> dict[str, Any]:
 def blocks(*layers: int) -> list[str]:
     """Return how names of tensors begin in each layer; arguments as those of `range`."""
     return [f"blk.{layer}." for layer in range(*layers)]
+
+
+def each_block(kinds: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield how names of tensors begin in each layer, and its kind."""
+    return zip(blocks(len(kinds)), kinds, strict=True)
 
 
 class TinyModel:

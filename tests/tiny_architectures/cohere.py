@@ -1,6 +1,14 @@
 """Command R and R7B, OLMo 2 and 3, LFM 2 (short convolutions, attention where head_count_kv is not 0)."""
 
-from tiny_architectures.builder import EXPERTS, VOCABULARY_SIZE, TinyModel, blocks, tiny, yarn
+from tiny_architectures.builder import (
+    EXPERTS,
+    VOCABULARY_SIZE,
+    TinyModel,
+    blocks,
+    each_block,
+    tiny,
+    yarn,
+)
 from tiny_architectures.mixtures import mixture
 
 
@@ -50,22 +58,21 @@ def cohere2(model: TinyModel) -> None:
     cohere_blocks(model, layers=5)
 
 
-def olmo2_blocks(model: TinyModel, *, layers, width=64, kv_width=32, feed_forward=96) -> None:
+def olmo2_blocks(model: TinyModel, *, layers) -> None:
+    model.frame(64)
     for block in blocks(layers):
         model.attention(block, std=1)
         # Over all heads together.
-        model.norm(block + "attn_q_norm", width, mean=1.5)
-        model.norm(block + "attn_k_norm", kv_width, mean=1.5)
-        model.norm(block + "post_attention_norm", width)
-        model.gated(block, feed_forward=feed_forward, width=width)
-        model.norm(block + "post_ffw_norm", width)
+        model.norm(block + "attn_q_norm", 64, mean=1.5)
+        model.norm(block + "attn_k_norm", 32, mean=1.5)
+        model.norm(block + "post_attention_norm", 64)
+        model.gated(block)
+        model.norm(block + "post_ffw_norm", 64)
 
 
 @tiny("olmo2")
 def olmo2(model: TinyModel) -> None:
-    model.sizes(rms_eps=1e-6, rope_base=500000.0)
-    model.key("rope.dimension_count", 16)
-    model.frame(64)
+    model.sizes(rms_eps=1e-6, rope_base=500000.0, rope__dimension_count=16)
     olmo2_blocks(model, layers=3)
 
 
@@ -79,7 +86,6 @@ def olmo3(model: TinyModel) -> None:
         rope__scaling__yarn_attn_factor=1.2, rope__scaling__yarn_beta_fast=32.0,
         rope__scaling__yarn_beta_slow=1.0,
     )  # fmt: skip
-    model.frame(64)
     olmo2_blocks(model, layers=3)
 
 
@@ -87,43 +93,35 @@ def olmo3(model: TinyModel) -> None:
 def olmo3_default(model: TinyModel) -> None:
     """Every fourth layer without a window, where the file does not say which."""
     model.sizes(layers=5, rope__dimension_count=16, attention__sliding_window=8)
-    model.frame(64)
     olmo2_blocks(model, layers=5)
 
 
-def lfm2_frame(model: TinyModel, width=64):
-    model.matrix("token_embd.weight", VOCABULARY_SIZE, width, std=3.0)
-    model.norm("token_embd_norm", width)
+def lfm2_frame(model: TinyModel, kv_heads, **keys):
+    model.sizes(layers=len(kv_heads), kv_heads=kv_heads, rope_base=1000000.0, shortconv__l_cache=3)
+    model.keys(**keys)
+    model.matrix("token_embd.weight", VOCABULARY_SIZE, 64, std=3.0)
+    model.norm("token_embd_norm", 64)
 
 
-def lfm2_operator(model: TinyModel, block, kv_heads, *, width=64, heads=4, taps=3):
-    head_dim = width // heads
-    model.norm(block + "attn_norm", width)
+def lfm2_operator(model: TinyModel, block, kv_heads):
+    model.norm(block + "attn_norm", 64)
     if kv_heads:
-        model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, std=1)
+        model.attention(block, kv_heads=kv_heads, std=1)
         # The norms set how sharply a head attends.
-        model.norm(block + "attn_q_norm", head_dim, mean=2.0)
-        model.norm(block + "attn_k_norm", head_dim)
+        model.norm(block + "attn_q_norm", 16, mean=2.0)
+        model.norm(block + "attn_k_norm", 16)
     else:
-        model.linear(block + "shortconv.in_proj", 3 * width, width)
-        model.tensor(block + "shortconv.conv.weight", model.random.normal(0, 0.6, (width, taps)))
-        model.linear(block + "shortconv.out_proj", width, width)
-    model.norm(block + "ffn_norm", width)
-
-
-def lfm2_sizes(model: TinyModel, kv_heads) -> None:
-    model.sizes(layers=len(kv_heads), rope_base=1000000.0)
-    model.key("attention.head_count_kv", kv_heads)
-    model.key("shortconv.l_cache", 3)
+        model.linear(block + "shortconv.in_proj", 3 * 64, 64)
+        model.tensor(block + "shortconv.conv.weight", model.random.normal(0, 0.6, (64, 3)))
+        model.linear(block + "shortconv.out_proj", 64, 64)
+    model.norm(block + "ffn_norm", 64)
 
 
 @tiny("lfm2")
 def lfm2(model: TinyModel) -> None:
     kv_heads = [0, 2, 0, 2]
-    lfm2_sizes(model, kv_heads)
-    lfm2_frame(model)
-    for layer, count in enumerate(kv_heads):
-        block = f"blk.{layer}."
+    lfm2_frame(model, kv_heads)
+    for block, count in each_block(kv_heads):
         lfm2_operator(model, block, count)
         model.gated(block)
 
@@ -132,9 +130,7 @@ def lfm2(model: TinyModel) -> None:
 def lfm2_moe(model: TinyModel) -> None:
     """One dense layer, then experts, chosen with a bias that changes the choice only."""
     kv_heads = [0, 2, 0]
-    lfm2_sizes(model, kv_heads)
-    model.keys(**EXPERTS, expert_gating_func=2, leading_dense_block_count=1)
-    lfm2_frame(model)
+    lfm2_frame(model, kv_heads, **EXPERTS, expert_gating_func=2, leading_dense_block_count=1)
     for layer, count in enumerate(kv_heads):
         block = f"blk.{layer}."
         lfm2_operator(model, block, count)

@@ -4,28 +4,16 @@ from tiny_architectures.builder import EXPERTS, TinyModel, blocks, tiny, yarn
 from tiny_architectures.mixtures import drafting_block, feed_forward, head_norms
 
 
-def glm4_blocks(
-    model: TinyModel, *, layers=3, width=64, heads=4, kv_heads=2, head_dim=32, feed_forward=96,
-    bias=False,
-):  # fmt: skip
+def glm4_blocks(model: TinyModel, *, layers=3, bias=False):
     """Four norms a block; gate and up are one tensor, of the name of up."""
     for block in blocks(layers):
-        model.norm(block + "attn_norm", width)
-        model.attention(
-            block,
-            width,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            bias=bias,
-            out_bias=False,
-            std=1.5,
-        )
-        model.norm(block + "post_attention_norm", width)
-        model.norm(block + "ffn_norm", width)
-        model.linear(block + "ffn_up", 2 * feed_forward, width)
-        model.linear(block + "ffn_down", width, feed_forward)
-        model.norm(block + "post_ffw_norm", width)
+        model.norm(block + "attn_norm", 64)
+        model.attention(block, head_dim=32, bias=bias, out_bias=False, std=1.5)
+        model.norm(block + "post_attention_norm", 64)
+        model.norm(block + "ffn_norm", 64)
+        model.linear(block + "ffn_up", 2 * 96, 64)
+        model.linear(block + "ffn_down", 64, 96)
+        model.norm(block + "post_ffw_norm", 64)
 
 
 def glm4_sizes(model: TinyModel, layers=3) -> None:

@@ -145,22 +145,17 @@ def phi2_fused(model: TinyModel) -> None:
     phi2_blocks(model, fused=True)
 
 
-def phi3_blocks(
-    model: TinyModel, *, layers=3, width=64, heads=4, kv_heads=2, feed_forward=96, fused=True
-) -> None:
-    head_dim = width // heads
-    for block in blocks(layers):
-        model.norm(block + "attn_norm", width)
+def phi3_blocks(model: TinyModel, *, fused=True) -> None:
+    for block in blocks(3):
+        model.norm(block + "attn_norm", 64)
         if fused:
-            model.linear(block + "attn_qkv", (heads + 2 * kv_heads) * head_dim, width, std=1.5)
+            model.linear(block + "attn_qkv", 128, 64, std=1.5)
+            model.linear(block + "attn_output", 64, 64)
         else:
-            model.linear(block + "attn_q", heads * head_dim, width, std=1.5)
-            model.linear(block + "attn_k", kv_heads * head_dim, width, std=1.5)
-            model.linear(block + "attn_v", kv_heads * head_dim, width)
-        model.linear(block + "attn_output", width, heads * head_dim)
-        model.norm(block + "ffn_norm", width)
-        model.linear(block + "ffn_up", 2 * feed_forward, width)
-        model.linear(block + "ffn_down", width, feed_forward)
+            model.attention(block, std=1.5)
+        model.norm(block + "ffn_norm", 64)
+        model.linear(block + "ffn_up", 2 * 96, 64)
+        model.linear(block + "ffn_down", 64, 96)
 
 
 @tiny("phi3")
@@ -204,16 +199,14 @@ def phi3_short(model: TinyModel) -> None:
     long_rope(model, 256)
 
 
-def nemotron_blocks(
-    model: TinyModel, *, layers=3, width=64, kv_width=32, feed_forward=96, bias=False
-) -> None:
+def nemotron_blocks(model: TinyModel, *, bias=False) -> None:
     """Norms are stored plus one."""
-    for block in blocks(layers):
-        model.norm(block + "attn_norm", width, mean=1.4, bias=True)
+    for block in blocks(3):
+        model.norm(block + "attn_norm", 64, mean=1.4, bias=True)
         model.attention(block, bias=bias, std=1)
-        model.norm(block + "ffn_norm", width, mean=1.4, bias=True)
-        model.linear(block + "ffn_up", feed_forward, width, bias=bias)
-        model.linear(block + "ffn_down", width, feed_forward, bias=bias, std=0.5)
+        model.norm(block + "ffn_norm", 64, mean=1.4, bias=True)
+        model.linear(block + "ffn_up", 96, 64, bias=bias)
+        model.linear(block + "ffn_down", 64, 96, bias=bias, std=0.5)
 
 
 @tiny("nemotron")
@@ -231,13 +224,13 @@ def nemotron_bias(model: TinyModel) -> None:
     nemotron_blocks(model, bias=True)
 
 
-def gpt_oss_blocks(model: TinyModel, *, layers, width=64, heads=4, kv_heads=2, head_dim=32):
+def gpt_oss_blocks(model: TinyModel, *, layers):
     for block in blocks(layers):
-        model.norm(block + "attn_norm", width)
-        model.attention(block, width, heads=heads, kv_heads=kv_heads, head_dim=head_dim, bias=True)
-        model.vector(block + "attn_sinks.weight", heads, std=2)
-        model.norm(block + "post_attention_norm", width)
-        model.linear(block + "ffn_gate_inp", 8, width, bias=True, std=2)
+        model.norm(block + "attn_norm", 64)
+        model.attention(block, head_dim=32, bias=True)
+        model.vector(block + "attn_sinks.weight", 4, std=2)
+        model.norm(block + "post_attention_norm", 64)
+        model.linear(block + "ffn_gate_inp", 8, 64, bias=True, std=2)
         # So wide that the limit of the activation is often reached.
         expert_stacks(model, block, feed_forward=64, bias=True, std=4)
 

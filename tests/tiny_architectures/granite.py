@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tiny_architectures.builder import TinyModel, blocks, tiny
+from tiny_architectures.builder import TinyModel, blocks, each_block, tiny
 from tiny_architectures.llama import llama_blocks
 from tiny_architectures.mamba import mamba2_keys, mamba2_mixer
 from tiny_architectures.mixtures import mixture
@@ -83,8 +83,7 @@ def granite_hybrid(model: TinyModel) -> None:
     kv_heads = [0, 2, 0, 2]
     granite_model(model, kv_heads, groups=1, rotates=False, tied=True)
     model.keys(expert_count=8, expert_used_count=3, expert_shared_feed_forward_length=64)
-    for layer, count in enumerate(kv_heads):
-        block = f"blk.{layer}."
+    for block, count in each_block(kv_heads):
         granite_operator(model, block, count, groups=1, bias=False)
         mixture(model, block, shared=64, std=2)
 
@@ -94,8 +93,7 @@ def granite_hybrid_dense(model: TinyModel) -> None:
     """Attention first, with rotated positions and biases; two groups; a head of its own."""
     kv_heads = [2, 0, 2]
     granite_model(model, kv_heads, groups=2, rotates=True, tied=False)
-    for layer, count in enumerate(kv_heads):
-        block = f"blk.{layer}."
+    for block, count in each_block(kv_heads):
         granite_operator(model, block, count, groups=2, bias=True)
         model.gated(block, feed_forward=32)
 

@@ -35,10 +35,8 @@ def latent_attention(model: TinyModel, block) -> None:
 def kimi_linear(model: TinyModel) -> None:
     kv_heads = [0, 0, 1, 0]
     # Heads are normed to unit length with this epsilon, whatever the file has.
-    model.sizes(layers=4, rms_eps=1e-6)
-    model.key("attention.head_count_kv", kv_heads)
-    model.keys(
-        attention__kv_lora_rank=LATENT, attention__key_length=LATENT + ROTATED,
+    model.sizes(
+        layers=4, kv_heads=kv_heads, rms_eps=1e-6, attention__kv_lora_rank=LATENT, attention__key_length=LATENT + ROTATED,
         attention__value_length=LATENT, attention__key_length_mla=PLAIN + ROTATED,
         attention__value_length_mla=VALUE, rope__dimension_count=ROTATED, ssm__conv_kernel=4,
         kda__head_dim=KDA, **EXPERTS, expert_shared_count=2, leading_dense_block_count=1,
@@ -53,10 +51,7 @@ def kimi_linear(model: TinyModel) -> None:
         else:
             delta_net(model, block)
         model.norm(block + "ffn_norm", WIDTH)
-        if layer == 0:
-            model.gated(block)
-            continue
-        mixture(model, block, shared=64, bias=0.0, std=2)
+        feed_forward(model, block, layer == 0, shared=64, bias=0.0, std=2)
 
 
 def gated_net(model: TinyModel, block) -> None:

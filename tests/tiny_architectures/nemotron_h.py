@@ -1,6 +1,6 @@
 """Nemotron H: one part a layer."""
 
-from tiny_architectures.builder import TinyModel, tiny
+from tiny_architectures.builder import TinyModel, each_block, tiny
 from tiny_architectures.mamba import mamba2_keys, mamba2_mixer
 
 WIDTH, HEADS, KV_HEADS, HEAD_DIM = 64, 4, 2, 32
@@ -48,8 +48,7 @@ def nemotron_h(model: TinyModel) -> None:
     pattern = "M-M*-*M"
     nemotron_sizes(model, pattern, feed_forward=96, mixture=False)
     model.frame(WIDTH)
-    for layer, kind in enumerate(pattern):
-        block = f"blk.{layer}."
+    for block, kind in each_block(pattern):
         model.norm(block + "attn_norm", WIDTH)
         if kind == "M":
             mamba2_mixer(model, block)
@@ -62,8 +61,7 @@ def nemotron_h(model: TinyModel) -> None:
 def mixture_model(model: TinyModel, pattern, latent) -> None:
     nemotron_sizes(model, pattern, feed_forward=32, mixture=True)
     model.frame(WIDTH, tied=latent is None, std=0.3)
-    for layer, kind in enumerate(pattern):
-        block = f"blk.{layer}."
+    for block, kind in each_block(pattern):
         model.norm(block + "attn_norm", WIDTH)
         if kind == "M":
             mamba2_mixer(model, block)
