@@ -1,5 +1,6 @@
-"""Text that is no call, calls that are not whole, and values at the edges."""
+"""Text that is no call, calls that are not whole, and values at the edges; calls that mlx-lm's parsers read."""
 
+import importlib
 import json
 import re
 
@@ -7,6 +8,7 @@ import pytest
 from grammar_walks import allows
 from template_excerpts import format_of
 
+from akunu_py.tool_calls.given_reader import GivenParser, GivenReader
 from akunu_py.tool_calls.grammar import optional_calls
 from akunu_py.tool_calls.known import HERMES
 from akunu_py.tool_calls.parser import CallParser, parse_calls
@@ -223,3 +225,49 @@ def test_a_long_text_takes_linear_time():
     pieces = [text[place : place + 3] for place in range(0, len(text), 3)]
     deltas = [delta for piece in pieces for delta in parser.feed(piece)] + parser.finish()
     assert content(deltas) == text
+
+
+PLACES = [Tool("get", "words", {"properties": {"place": {"type": "string"}}}), Tool("now", "words")]
+SPARK = (
+    '<atem:function_calls>\n<atem:invoke name="get">\n'
+    '<atem:parameter name="place">Köln</atem:parameter>\n</atem:invoke>\n</atem:function_calls>'
+)
+
+
+@pytest.fixture(scope="module")
+def reader():
+    module = importlib.import_module("mlx_lm.tool_parsers.muse_spark")
+    end = module.tool_call_end
+    return GivenReader("mlx-lm", module.tool_call_start, end, module.parse_tool_call)
+
+
+def given(reader, text, size=1, *, cut=False):
+    parser = GivenParser(reader, PLACES)
+    pieces = [text[place : place + size] for place in range(0, len(text), size)]
+    deltas = [delta for piece in pieces for delta in parser.feed(piece)]
+    return deltas + parser.finish(cut=cut)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_calls_and_text_are_told_apart(reader, size):
+    deltas = given(reader, f"I look.\n{SPARK}And <atem:fun{SPARK}", size)
+    calls = [(d.index, d.call.name, d.call.arguments) for d in deltas if isinstance(d, CallEnd)]
+    assert calls == [(0, "get", {"place": "Köln"}), (1, "get", {"place": "Köln"})]
+    assert content(deltas) == "I look.And <atem:fun"
+
+
+def test_what_is_no_call_is_reported(reader):
+    [failed] = given(reader, SPARK.replace("atem:invoke", "odd"))
+    assert isinstance(failed, UnfinishedCall)
+    assert failed.reason == "malformed"
+    assert "Köln" in failed.arguments
+    [unknown] = given(reader, SPARK.replace('"get"', '"other"'))
+    assert isinstance(unknown, UnfinishedCall)
+
+
+def test_content_keeps_its_sources(reader):
+    parser = GivenParser(reader, PLACES)
+    deltas = [*parser.feed("I ", "prompt"), *parser.feed("look.\n" + SPARK[:5])]
+    deltas += [*parser.feed(SPARK[5:] + "So", "memory"), *parser.finish()]
+    found = [(d.text, d.source) for d in deltas if isinstance(d, ContentDelta)]
+    assert found == [("I", "prompt"), (" ", "prompt"), ("look.", ""), ("So", "memory")]
