@@ -282,19 +282,12 @@ def test_texts_in_another_encoding(tiny_gguf):
 
 
 def test_a_mark_of_byte_order_is_no_part_of_a_prompt(tiny_gguf):
-    counts = [
-        json.loads(
-            CliRunner()
-            .invoke(
-                cli,
-                ["generate", str(tiny_gguf), "--raw", "--json", "--max-tokens", "1"],
-                input=text,
-            )
-            .stdout
-        )["prompt_tokens"]
-        for text in (b"hello", b"\xef\xbb\xbfhello")
-    ]
-    assert counts[0] == counts[1]
+    words = ["generate", str(tiny_gguf), "--raw", "--json", "--max-tokens", "1"]
+    marked, plain = (
+        json.loads(CliRunner().invoke(cli, words, input=text).stdout)
+        for text in (b"\xef\xbb\xbfhello", b"hello")
+    )
+    assert marked["prompt_tokens"] == plain["prompt_tokens"]
 
 
 HOSTILE = "boom\r\n\x1b[2JError: all is well\u2028\u202eA warning"

@@ -104,12 +104,10 @@ def test_what_needs_no_default_model_fetches_none(line, fetches):
 @pytest.mark.parametrize(
     "line",
     [
-        "generate --raw -p x -n 1",
-        "chat -n 1",
-        "tune --context 9999999",
+        "generate --raw -p x -n 1", "chat -n 1", "tune --context 9999999",
         "serve --port 0 --context 9999999",
     ],
-)
+)  # fmt: skip
 def test_what_needs_the_default_model_fetches_it(line, fetches):
     CliRunner().invoke(cli, line.split(), input="")
     assert set(fetches) == {SMOLLM2}
@@ -123,15 +121,11 @@ def test_a_replay_counts_with_its_tokenizer(fetches):
     assert fetches == [SMOLLM2]
 
 
-@pytest.mark.parametrize("value", ["", "0"])
-def test_nothing_is_fetched_where_the_variable_says_no(value, fetches, monkeypatch):
-    monkeypatch.setenv("AKUNU_FETCH_MODEL", value)
-    run("generate", "--raw", "-p", "x", "-n", "1")
-    assert fetches == []
-
-
-def test_a_model_of_the_settings_is_the_default_one(fetches, monkeypatch):
-    monkeypatch.setenv("AKUNU_MODEL", str(TOY))
+@pytest.mark.parametrize(
+    ("name", "value"), [("FETCH_MODEL", ""), ("FETCH_MODEL", "0"), ("MODEL", str(TOY))]
+)
+def test_nothing_is_fetched_where_a_variable_says_so(name, value, fetches, monkeypatch):
+    monkeypatch.setenv(f"AKUNU_{name}", value)
     run("generate", "--raw", "-p", "x", "-n", "1")
     assert fetches == []
 

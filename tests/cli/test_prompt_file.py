@@ -197,12 +197,8 @@ def test_a_file_of_something_else_stays_as_it_is(files, content, message):
 
 def test_files_that_cannot_be_used(files, tmp_path):
     prompts, _, both = files
-    assert (
-        "cannot write"
-        in run(
-            "generate", "--prompts", prompts, "--output", tmp_path / "no" / "o.jsonl", code=2
-        ).stderr
-    )
+    elsewhere = ("--prompts", prompts, "--output", tmp_path / "no" / "o.jsonl")
+    assert "cannot write" in run("generate", *elsewhere, code=2).stderr
     prompts.write_text("\n")
     assert "prompts.jsonl is empty" in run("generate", *both, code=2).stderr
     prompts.unlink()

@@ -108,6 +108,7 @@ def test_a_machine_that_slows_down_leaves_the_costs_as_they_are():
     for _ in range(9):
         costs.add_pass(10, 5, 0.04 * 1.5)  # everything takes twice as long now, no plain step tells
     assert costs.unit_s == pytest.approx(0.04, rel=0.05)
+    assert costs.plain_s == 0.02
     for _ in range(9):
         costs.add_pass(10, 5, 0.04 * 1.5)
     assert costs.cost(10, 5) == pytest.approx(1.5, rel=0.05)
@@ -132,14 +133,6 @@ def test_a_reply_of_another_length_measures_the_unit_anew():
     assert costs.unit_s is None
     assert costs.plain_s is None
     assert costs.cost(4000, 5) == pytest.approx(1.5)
-
-
-def test_a_plain_step_is_told_by_plain_steps_alone():
-    costs = measured({5: 1.5}, repeats=9)
-    for _ in range(9):
-        costs.add_pass(10, 5, 0.04 * 1.5)
-    assert costs.unit_s == pytest.approx(0.04, rel=0.05)
-    assert costs.plain_s == 0.02
 
 
 def test_remembered_costs_are_outvoted_by_new_ones():
@@ -258,25 +251,23 @@ def test_files_that_are_none(tmp_path, content):
     ],
 )  # fmt: skip
 def test_costs_that_are_none(tmp_path, costs):
-    file = cost_file(KEY, tmp_path)
-    file.path.parent.mkdir(parents=True)
-    file.path.write_text(json.dumps({"format": 1, "key": KEY, "costs": costs}))
-    assert file.load() == holding()
+    check_that_nothing_is_read(tmp_path, costs=costs)
     if costs != {"99": {}}:
-        record = {"format": 1, "key": KEY, "costs": COSTS, "shared": costs}
-        file.path.write_text(json.dumps(record))
-        assert file.load() == holding()
+        check_that_nothing_is_read(tmp_path, shared=costs)
+
+
+def check_that_nothing_is_read(folder, **entries):
+    file = cost_file(KEY, folder)
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    file.path.write_text(json.dumps({"format": 1, "key": KEY, "costs": COSTS, **entries}))
+    assert file.load() == holding()
 
 
 @pytest.mark.parametrize(
     "equal", [None, 1, "yes", [], {"17": None}, {"17": -1}, {"x": 4}, {"999": 4}]
 )
 def test_texts_in_which_rows_are_bit_equal_that_are_none(tmp_path, equal):
-    file = cost_file(KEY, tmp_path)
-    file.path.parent.mkdir(parents=True)
-    record = {"format": 1, "key": KEY, "costs": COSTS, "bit_equal": equal}
-    file.path.write_text(json.dumps(record))
-    assert file.load() == holding()
+    check_that_nothing_is_read(tmp_path, bit_equal=equal)
 
 
 def test_a_place_that_cannot_be_written_or_read(tmp_path):

@@ -195,17 +195,14 @@ def test_without_a_question_the_description_is_a_message():
     assert "</tool_call><|end|><|assistant|>hello" in text
 
 
-def test_a_system_message_that_a_template_leaves_out_does_not_hide_the_tools():
-    use, chat_text = tool_use(LEAVES_OUT + ROLES)
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [(LEAVES_OUT, '"name": "weather"'), (REFUSES, "<|user|>be brief\n\n# Tools\n")],
+)
+def test_a_system_message_without_a_place_does_not_hide_the_tools(source, words):
+    use, chat_text = tool_use(source + ROLES)
     said = [Message("system", "be brief"), *SAID]
-    assert '"name": "weather"' in chat_text(use.plan(said, TOOLS, "auto").messages)
-
-
-def test_a_refused_system_message_precedes_the_tools():
-    use, chat_text = tool_use(REFUSES + ROLES)
-    said = [Message("system", "be brief"), *SAID]
-    text = chat_text(use.plan(said, TOOLS, "auto").messages)
-    assert text.startswith("<|user|>be brief\n\n# Tools\n")
+    assert words in chat_text(use.plan(said, TOOLS, "auto").messages)
 
 
 def test_results_are_in_the_order_of_their_calls_whatever_writes_them():

@@ -202,17 +202,22 @@ def test_states_that_wait_are_fed_before_they_are_many(llama, monkeypatch):
     assert max(waiting) <= 18
 
 
+def goes_on(session, model, said, first):
+    """The head drafts rightly for what follows a text, though it lacks states before `first`."""
+    drafter = Watched(model, spoils=False)
+    drafter.first = first
+    prompt = [*said, 5, *text_from(9, 2)]
+    found, _ = reply(session, drafter, prompt, max_tokens=12)
+    assert found == text_from(prompt[-1], 13)[1:]
+    assert drafter.drafts > 1
+
+
 def test_rows_that_the_head_never_saw(llama):
     """Another reply, without the head, put them into the target's caches."""
     session, model = Session(llama, context=600), token_model(matched_head(llama, reads="state"))
     reply(session, Watched(model), text_from(3, 21), max_tokens=10)
-    found, _ = reply(session, PlainDrafter(), text_from(3, 50), max_tokens=10)
-    drafter = Watched(model, spoils=False)
-    drafter.first = 59
-    prompt = [*text_from(3, 59), 5, *text_from(9, 2)]
-    found, _ = reply(session, drafter, prompt, max_tokens=12)
-    assert found == text_from(prompt[-1], 13)[1:]
-    assert drafter.drafts > 1
+    reply(session, PlainDrafter(), text_from(3, 50), max_tokens=10)
+    goes_on(session, model, text_from(3, 59), 59)
     assert inside(model).first == 59
 
 
@@ -223,12 +228,7 @@ def test_rows_that_another_reply_added_to_the_same_prompt(llama):
     model.begin_states(before, 0)
     model.observe_states(mx.eye(SIZE)[mx.array(before[:10])][None], 0, 10)
     reply(session, PlainDrafter(), before, max_tokens=10)
-    drafter = Watched(model, spoils=False)
-    drafter.first = 59
-    prompt = [*before, 5, *text_from(9, 2)]
-    found, _ = reply(session, drafter, prompt, max_tokens=12)
-    assert found == text_from(prompt[-1], 13)[1:]
-    assert drafter.drafts > 1
+    goes_on(session, model, before, 59)
 
 
 def test_a_reply_without_states_takes_none_of_another(llama):
@@ -263,12 +263,7 @@ def test_rows_of_another_conversation(llama, shared):
     rows = session.exchange(None)
     reply(session, Watched(model), [*text_from(3, 31)[:shared], *text_from(9, 12)], max_tokens=10)
     session.exchange(rows)
-    drafter = Watched(model, spoils=False)
-    drafter.first = 30
-    prompt = [*text_from(3, 31), 5, *text_from(9, 2)]
-    found, _ = reply(session, drafter, prompt, max_tokens=12)
-    assert found == text_from(prompt[-1], 13)[1:]
-    assert drafter.drafts > 1
+    goes_on(session, model, text_from(3, 31), 30)
 
 
 @pytest.mark.fast_every(3)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+from functools import partial
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -70,22 +71,20 @@ def test_a_bias_is_added_once():
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("make", "ranks", "reason"),
     [
-        ({"num_key_value_heads": 1}, "n_kv_heads = 1 does not divide by 2"),
-        ({"intermediate_size": 97}, "does not divide by 2"),
+        (partial(tiny, num_key_value_heads=1), 2, "n_kv_heads = 1 does not divide by 2"),
+        (partial(tiny, intermediate_size=97), 2, "does not divide by 2"),
+        # Their widths divide by two, and mlx-lm would cut a head in half.
+        (partial(tiny, num_attention_heads=6, num_key_value_heads=3, head_dim=16), 2,
+         r"n_kv_heads = 3 does not divide by 2.*no pipeline"),
+        (partial(build_family, "qwen3_next"), 5, "4 layers, too few for a pipeline of 5 ranks"),
+        (partial(build_family, "gemma2"), 2, "mlx-lm cannot split the layers of the model"),
     ],
-)
-def test_sizes_that_do_not_divide_are_refused_by_name(options, reason):
+)  # fmt: skip
+def test_what_cannot_be_split_is_refused_by_name(make, ranks, reason):
     with pytest.raises(ConfigError, match=reason):
-        rank_split.prepare(tiny(**options), PlannedGroup(0, 2), "the model")
-
-
-def test_heads_that_split_inside_are_refused():
-    """Their widths divide by two, and mlx-lm would cut a head in half."""
-    model = tiny(num_attention_heads=6, num_key_value_heads=3, head_dim=16)
-    with pytest.raises(ConfigError, match=r"n_kv_heads = 3 does not divide by 2.*no pipeline"):
-        rank_split.prepare(model, PlannedGroup(0, 2), "the model")
+        rank_split.prepare(make(), PlannedGroup(0, ranks), "the model")
 
 
 def test_a_pipeline_is_taken_where_sizes_do_not_divide():
@@ -111,16 +110,6 @@ def test_a_pipeline_has_all_layers_once():
     assert held == [[False, False, True, True], [True, True]]
 
 
-def test_more_ranks_than_layers_are_refused():
-    with pytest.raises(ConfigError, match="4 layers, too few for a pipeline of 5 ranks"):
-        rank_split.prepare(build_family("qwen3_next"), PlannedGroup(0, 5), "the model")
-
-
-def test_a_family_that_cannot_be_split_is_refused():
-    with pytest.raises(ConfigError, match="mlx-lm cannot split the layers of gemma"):
-        rank_split.prepare(build_family("gemma2"), PlannedGroup(0, 2), "gemma")
-
-
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q8_0", "NVFP4"])
 def test_quantized_parts_are_the_wholes(tmp_path, kind):
     """Of a GGUF file: the dense weights of the parts are those of the file."""
@@ -144,12 +133,6 @@ def test_quantized_parts_are_the_wholes(tmp_path, kind):
         assert isinstance(parts[0].layers[0].mlp.up_proj, Scaled | nn.QuantizedLinear)
 
 
-def test_a_gguf_file_that_does_not_divide_is_refused(tmp_path):
-    path = write_model(tmp_path / "model.gguf", "Q4_K")
-    with pytest.raises(ConfigError, match="the architecture llama cannot run on 3 ranks"):
-        load_model(path, group=PlannedGroup(0, 3))
-
-
 def test_half_groups_are_refused_before_anything_is_read(tmp_path, monkeypatch):
     path = write_tiny_llama(tmp_path / "model.gguf", quantization="Q8_0")
     monkeypatch.setattr(GGUFFile, "tensor_bytes", None)
@@ -167,12 +150,6 @@ def test_a_pipeline_of_a_gguf_file_has_its_own_layers(tmp_path):
         assert len(part) < len(whole)
         for name, array in part.items():
             assert mx.array_equal(array, whole[name]), name
-
-
-def test_a_class_that_needs_all_weights_asks_for_a_folder(tmp_path):
-    path = build("gpt-oss").write(tmp_path / "model.gguf")
-    with pytest.raises(ConfigError, match="akunu models convert FILE FOLDER"):
-        load_model(path, group=PlannedGroup(0, 2))
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
@@ -200,12 +177,24 @@ def test_what_a_rank_needs_is_its_share(tmp_path):
     assert part.cache_bytes(100) * 2 == whole.cache_bytes(100)
 
 
-@pytest.mark.parametrize("architecture", ["arcee", "llama-experts"])
-def test_layers_of_another_kind_are_refused(tmp_path, architecture):
-    """These classes inherit a `shard` that knows the layers of llama alone."""
+OTHER_LAYERS = "splits other layers than this model has"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "ranks", "reason"),
+    [
+        ("llama", 3, "the architecture llama cannot run on 3 ranks"),
+        # It needs all weights.
+        ("gpt-oss", 2, "akunu models convert FILE FOLDER"),
+        # These classes inherit a `shard` that knows the layers of llama alone.
+        ("arcee", 2, OTHER_LAYERS),
+        ("llama-experts", 2, OTHER_LAYERS),
+    ],
+)
+def test_files_that_cannot_be_split_are_refused(tmp_path, architecture, ranks, reason):
     path = build(architecture).write(tmp_path / "model.gguf")
-    with pytest.raises(ConfigError, match="splits other layers than this model has"):
-        load_model(path, group=PlannedGroup(0, 2))
+    with pytest.raises(ConfigError, match=reason):
+        load_model(path, group=PlannedGroup(0, ranks))
 
 
 @pytest.mark.parametrize("weights", ["quantized", "dense"])

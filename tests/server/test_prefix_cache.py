@@ -54,36 +54,23 @@ def keep(cache, session, tokens, last_message=None, **checkpoints):
     cache.put(session.exchange(None), last_message)
 
 
-def test_a_prompt_that_goes_on_takes_the_rows_out(lane):
+@pytest.mark.parametrize(
+    ("prompt", "rows", "reason", "held", "stays"),
+    [
+        ([*LEAD, 1, 2], 30, "it continues cached text", LEAD, 0),
+        # An edited reply.
+        ([*LEAD[:26], 1, 2], 26, "cached text differs after 26 tokens", LEAD, 0),
+        # The beginning of a long conversation does not cut it.
+        (LEAD[:20], 19, "it continues cached text", LEAD[:19], 1),
+        ([*LEAD[:9], 1, 2], 0, "nothing that begins like it is cached", [], 1),
+    ],
+)
+def test_which_rows_a_prompt_takes_out(lane, prompt, rows, reason, held, stays):
     cache = PrefixCache(1 << 26)
     keep(cache, lane, LEAD, 25)
-    taken = cache.take([*LEAD, 1, 2], lane, ())
-    assert (taken.num_rows, taken.reason) == (30, "it continues cached text")
-    assert lane.rows.tokens == LEAD
-    assert len(cache) == cache.nbytes == 0
-
-
-def test_an_edited_reply_takes_them_out_too(lane):
-    cache = PrefixCache(1 << 26)
-    keep(cache, lane, LEAD, 25)
-    taken = cache.take([*LEAD[:26], 1, 2], lane, ())
-    assert (taken.num_rows, taken.reason) == (26, "cached text differs after 26 tokens")
-    assert len(cache) == 0
-
-
-def test_the_beginning_of_a_long_conversation_does_not_cut_it(lane):
-    cache = PrefixCache(1 << 26)
-    keep(cache, lane, LEAD, 25)
-    assert cache.take(LEAD[:20], lane, ()).num_rows == 19
-    assert len(cache) == 1
-
-
-def test_few_equal_tokens_are_not_worth_a_copy(lane):
-    cache = PrefixCache(1 << 26)
-    keep(cache, lane, LEAD, 25)
-    taken = cache.take([*LEAD[:9], 1, 2], lane, ())
-    assert (taken.num_rows, taken.reason) == (0, "nothing that begins like it is cached")
-    assert lane.rows.tokens == []
+    taken = cache.take(prompt, lane, ())
+    assert (taken.num_rows, taken.reason, lane.rows.tokens) == (rows, reason, held)
+    assert (len(cache), cache.nbytes > 0) == (stays, stays)
 
 
 def test_a_reply_under_way_lends_a_copy(lane):

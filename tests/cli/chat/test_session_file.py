@@ -42,6 +42,7 @@ def changed(**fields):
         ("[" * 100_000, "Expected object"),
         (changed(format="akunu-chat-2"), "of this version of akunu: Invalid value 'akunu-chat-2'"),
         (changed(format=["akunu-chat-1"]), r"at \$\.format"),
+        (b"\xff\xfe\x00{", "not JSON"),
         (changed(model="absent"), "missing required field model"),
         (changed(more=1), "unknown field more"),
         (changed(model=3), r"Expected str, got int - at \$\.model"),
@@ -54,15 +55,8 @@ def changed(**fields):
 )
 def test_files_that_are_no_sessions(tmp_path, text, words):
     path = tmp_path / "s.json"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError, match=words):
-        load_session(path)
-
-
-def test_bytes_that_are_no_text(tmp_path):
-    path = tmp_path / "s.json"
-    path.write_bytes(b"\xff\xfe\x00{")
-    with pytest.raises(ConfigError, match="not JSON"):
         load_session(path)
 
 

@@ -54,15 +54,29 @@ def test_ambiguous_lengths_ask_nothing_of_the_backend(server, lines):
     still_serves(server)
 
 
+BROKEN = {
+    "negative": b"-1\r\n{}\r\n", "prefix": b"0x2\r\n{}\r\n", "overflow": b"FFFFFFFFFFFFFFFFFF\r\n{",
+    "two numbers": b"2 2\r\n{}\r\n", "letter": b"x\r\n", "no border": b"2\r\n{}XX0\r\n\r\n",
+    "extension": b"2;" + b"e" * 200_000 + b"\r\n{}\r\n0\r\n\r\n",
+}  # fmt: skip
+BOMBS = {
+    "many": [f"X-{number}: {'x' * 20}" for number in range(5000)],
+    "long name": ["X" * 100_000 + ": 1"],
+    "cookies": [f"Cookie: {'a=b; ' * 20_000}"],
+}
+CHUNKED = ["Transfer-Encoding: chunked"]
+
+
 @pytest.mark.parametrize(
-    "chunk",
-    [b"-1\r\n{}\r\n", b"0x2\r\n{}\r\n", b"FFFFFFFFFFFFFFFFFF\r\n{", b"2 2\r\n{}\r\n", b"x\r\n",
-     b"2;" + b"e" * 200_000 + b"\r\n{}\r\n0\r\n\r\n", b"2\r\n{}XX0\r\n\r\n"],
-    ids=["negative", "prefix", "overflow", "two numbers", "letter", "extension", "no border"],
-)  # fmt: skip
-def test_broken_chunks(server, chunk):
-    answer = raw(server, head(server, CHAT, "Transfer-Encoding: chunked") + chunk)
-    assert 200 not in statuses(answer)
+    ("lines", "body"),
+    [
+        *((CHUNKED, chunk) for chunk in BROKEN.values()),
+        *((lines, BODY) for lines in BOMBS.values()),
+    ],
+    ids=[*BROKEN, *BOMBS],
+)
+def test_broken_chunks_and_bombs_of_headers(server, lines, body):
+    assert 200 not in statuses(raw(server, head(server, CHAT, *lines) + body))
     assert not server.backend.requests
     still_serves(server)
 
@@ -110,21 +124,6 @@ def test_chunks_without_an_end_are_ended(server, monkeypatch):
     monkeypatch.setattr(server.service, "bodies", Bodies(most_each=1000, timeout_s=300))
     piece = b"200\r\n" + b" " * 0x200 + b"\r\n"
     assert statuses(trickled(server, ["Transfer-Encoding: chunked"], piece)) == [413]
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        [f"X-{number}: {'x' * 20}" for number in range(5000)],
-        ["X" * 100_000 + ": 1"],
-        [f"Cookie: {'a=b; ' * 20_000}"],
-    ],
-    ids=["many", "long name", "cookies"],
-)
-def test_bombs_of_headers(server, lines):
-    assert 200 not in statuses(raw(server, head(server, CHAT, *lines) + BODY))
-    assert not server.backend.requests
-    still_serves(server)
 
 
 @pytest.mark.parametrize(

@@ -93,11 +93,8 @@ def test_openai_chat(client, backend, stream):
         asked = {"model": "tiny", "messages": messages, "tools": tools}
         if not stream:
             return client.chat.completions.create(**asked)
-        with client.chat.completions.stream(
-            **asked, stream_options={"include_usage": True}
-        ) as events:
-            for _ in events:
-                pass
+        asked["stream_options"] = {"include_usage": True}
+        with client.chat.completions.stream(**asked) as events:
             return events.get_final_completion()
 
     first = ask()
@@ -127,8 +124,6 @@ def test_openai_responses(client, backend, stream):
         if not stream:
             return client.responses.create(**asked, include=["reasoning.encrypted_content"])
         with client.responses.stream(**asked) as events:
-            for _ in events:
-                pass
             return events.get_final_response()
 
     first = ask()
@@ -160,8 +155,6 @@ def test_anthropic(claude, backend, stream):
         if not stream:
             return claude.messages.create(**asked)
         with claude.messages.stream(**asked) as events:
-            for _ in events:
-                pass
             return events.get_final_message()
 
     first = ask()
