@@ -1,10 +1,9 @@
 """What `--help` of a command prints and imports, in a process of its own."""
 
-import subprocess
-import sys
 from collections.abc import Set as AbstractSet
 
 import click
+from programs import python
 
 HEAVY = frozenset({
     "huggingface_hub", "jinja2", "mlx", "mlx_lm", "numpy", "prompt_toolkit", "rich", "sentencepiece",
@@ -27,9 +26,7 @@ def printed_and_imported(
     *arguments: str, looked_for: AbstractSet[str] = HEAVY
 ) -> tuple[str, AbstractSet[str]]:
     """Return what the command prints, on stdout alone, and which modules it imports of some."""
-    done = subprocess.run(
-        [sys.executable, "-c", _CODE, *arguments], capture_output=True, check=True, text=True
-    )
+    done = python("-c", _CODE, *arguments)
     assert done.stderr == ""
     output, modules = done.stdout.rsplit("imported", 1)
     return output, looked_for & set(modules.split())

@@ -1,11 +1,10 @@
 """The door for plug-ins: `akunu_py.api`, and its table in docs/plug-ins.md."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 from akunu_py import api
 
@@ -29,8 +28,7 @@ def test_each_name_is_there_with_a_docstring(name):
 
 def test_no_name_is_imported_before_its_use():
     code = "import sys, akunu_py.api; print([m for m in sys.modules if m.startswith(('mlx', 'numpy', 'click'))])"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "[]\n"
+    assert python("-c", code).stdout == "[]\n"
 
 
 def test_an_unknown_name_is_an_attribute_error():

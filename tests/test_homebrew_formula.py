@@ -1,21 +1,17 @@
 """packaging/homebrew_formula.py: a formula of the given release, and refusals."""
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 SCRIPT = Path(__file__).resolve().parents[1] / "packaging" / "homebrew_formula.py"
 URL = "https://example.org/akunu_py-0.1.0.tar.gz"
 
 
 def written(sdist, url=URL, homepage="https://example.org/akunu"):
-    return subprocess.run(
-        [sys.executable, SCRIPT, sdist, "--url", url, "--homepage", homepage],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return python(SCRIPT, sdist, "--url", url, "--homepage", homepage, code=None)
 
 
 def test_a_formula_names_the_file_and_its_hash(tmp_path):

@@ -1,12 +1,10 @@
 """akunu where its laboratory is not installed, and commands that other packages add."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 import akunu_py
 
@@ -19,11 +17,8 @@ ALONE = "import sys; sys.modules['akunu_lab'] = None; from akunu_py.__main__ imp
 
 def akunu(*arguments, folder=None):
     started = ["-m", "akunu_py"] if folder else ["-c", ALONE]
-    done = subprocess.run(
-        [sys.executable, *started, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(folder or PACKAGE.parent)},
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    variables = {"PYTHONPATH": str(folder or PACKAGE.parent)}
+    done = python(*started, *arguments, code=None, variables=variables)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 

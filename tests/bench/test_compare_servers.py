@@ -1,10 +1,10 @@
 """The script that compares servers: its table, and a small run of it."""
 
 import importlib.util
-import subprocess
 import sys
 
 import pytest
+from programs import python
 from shared_files import ROOT
 
 SCRIPT = ROOT / "scripts" / "compare_servers.py"
@@ -31,9 +31,7 @@ def test_no_prompt_continues_another_or_comes_twice(script):
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads the clock of another process")
 def test_a_small_run(default_model):
     small = ["--streams", "2", "--sets", "5", "--prompts", "2", "--max-tokens", "3"]
-    command = [sys.executable, str(SCRIPT), str(default_model), "--program", "akunu-plain", *small]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = python(SCRIPT, default_model, "--program", "akunu-plain", *small)
     *_, ours, plain = (line.strip("| ").split(" | ") for line in done.stdout.splitlines())
     assert ours[:2] == ["2", "akunu"]
     assert plain[:2] == ["2", "akunu-plain"]

@@ -14,6 +14,7 @@ from akunu_runs import AKUNU
 from click.testing import CliRunner
 from gguf_files import write_tiny_llama
 from pairwise import each_value
+from programs import python
 
 from akunu_py.cli.main import cli
 from akunu_py.gguf.header import write_metadata
@@ -231,10 +232,7 @@ def test_the_version_is_not_a_commands():
 
 
 def test_as_a_module():
-    done = subprocess.run(
-        [sys.executable, "-m", "akunu_py", "--version"], capture_output=True, check=True
-    )
-    assert done.stdout.startswith(b"akunu, version")
+    assert python("-m", "akunu_py", "--version").stdout.startswith("akunu, version")
 
 
 def shell(script, *words, **options):

@@ -6,12 +6,12 @@ A shell that is not installed is left out.
 import os
 import shutil
 import stat
-import subprocess
 import sys
 
 import click
 import pytest
 from click.testing import CliRunner
+from programs import python
 from pty_child import PtyChild
 
 from akunu_py.cli import completing
@@ -232,10 +232,7 @@ except SystemExit:
     ],
 )
 def test_a_tab_imports_nothing_heavy(line):
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED],
-        env={**os.environ, "_AKUNU_COMPLETE": "bash_complete", "COMP_LINE": line},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    variables = {"_AKUNU_COMPLETE": "bash_complete", "COMP_LINE": line}
+    done = python("-c", IMPORTED, variables=variables)
     assert done.stdout
     assert not {"mlx", "mlx_lm", "numpy", "transformers", "rich"} & set(done.stderr.split())

@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from akunu_runs import AKUNU
+from programs import python
 
 # Neither end-of-generation id of the default model is chosen: it says 1,500 tokens, which is seconds.
 ENDLESS = ["--raw", "--max-tokens", "1500", "--drafter", "none"]
@@ -64,13 +64,11 @@ main()
 
 @pytest.mark.slow
 def test_an_interrupt_while_a_prompt_is_read(tiny_gguf):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_PREFILL, "generate", tiny_gguf, "-p", "hello world"],
-        capture_output=True, stdin=subprocess.DEVNULL, timeout=300, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (130, b"")
-    assert done.stderr.endswith(b"Interrupted.\n")
-    assert b"Traceback" not in done.stderr
+    words = ["generate", tiny_gguf, "-p", "hello world"]
+    done = python("-c", INTERRUPTED_PREFILL, *words, code=130, timeout=300)
+    assert done.stdout == ""
+    assert done.stderr.endswith("Interrupted.\n")
+    assert "Traceback" not in done.stderr
 
 
 def test_an_interrupt_while_a_reply_is_made(default_model):
@@ -152,7 +150,7 @@ def test_a_signal_that_is_ignored_stays_so():
         "from akunu_py.cli.signals import end_by_signals; end_by_signals()\n"
         "print(repr(signal.getsignal(signal.SIGHUP)), signal.getsignal(signal.SIGTERM))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python("-c", code)
     assert "SIG_IGN" in done.stdout
     assert "_end" in done.stdout
 
@@ -181,8 +179,8 @@ def test_a_signal_while_a_module_is_imported_ends_the_program_behind_it(name, co
         "except KeyboardInterrupt:\n"
         "    sys.exit(1)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (code, b"whole\n", b"")
+    done = python("-c", program, code=code)
+    assert (done.stdout, done.stderr) == ("whole\n", "")
 
 
 def test_an_interrupt_while_the_program_is_imported():
@@ -196,10 +194,8 @@ def test_an_interrupt_while_the_program_is_imported():
         "from akunu_py.__main__ import main\n"
         "main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "--version"], capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    done = python("-c", code, "--version", code=130)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_little_is_imported_before_an_interrupt_becomes_an_exit_code():
@@ -209,10 +205,7 @@ def test_little_is_imported_before_an_interrupt_becomes_an_exit_code():
         "import akunu_py.__main__\n"
         "print(*(set(sys.modules) - before))"
     )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    done = python("-S", "-c", code, variables={"PYTHONPATH": str(Path(__file__).parents[2])})
     names = set(done.stdout.split())
     assert "akunu_py.__main__" in names
     assert not names & {"typing", "re", "click"}

@@ -1,9 +1,9 @@
 """How much of akunu a chat runs up to its first token."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from programs import python
 
 MODEL = Path(__file__).parents[2] / "models" / "akunu-tiny.gguf"
 
@@ -46,8 +46,7 @@ main()
 
 
 def test_the_first_token_of_a_chat_needs_few_modules():
-    command = [sys.executable, "-c", PROGRAM, "chat", str(MODEL), "--temperature", "0"]
-    done = subprocess.run(command, input="hi\n", capture_output=True, text=True, check=True)
+    done = python("-c", PROGRAM, "chat", MODEL, "--temperature", "0", input="hi\n")
     text, ran, loaded = json.loads(done.stdout)
     assert text == "Hello"
     # Those of the ends of the way, so that what is counted is what ran.

@@ -4,11 +4,11 @@ import ctypes
 import importlib.metadata
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 from akunu_py.cpu import blas
 
@@ -38,10 +38,7 @@ def said(tmp_path, program=SAY, **environment):
         if not name.startswith("AKUNU_") and name != "OPENBLAS_NUM_THREADS"
     }
     environment = {"AKUNU_CACHE_DIR": str(tmp_path / "cache"), **known, **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    return python("-c", program, env=environment).stdout.strip()
 
 
 @pytest.mark.slow

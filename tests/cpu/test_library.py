@@ -7,13 +7,13 @@ import platform
 import shutil
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import mlx.core as mx
 import pytest
+from programs import python
 from shared_files import ROOT
 
 from akunu_py.cpu import build as checks
@@ -70,10 +70,7 @@ def environment(tmp_path, **variables):
 
 def start(tmp_path, program=SAY, **variables):
     """The path or None, the calls that were taken, the reason, and the lines on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(tmp_path, **variables),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = python("-c", program, env=environment(tmp_path, **variables))
     output = done.stdout.removesuffix("\n")
     found = output.split(" | ") if " | " in output else [output]
     return *found, done.stderr.splitlines()
@@ -81,10 +78,8 @@ def start(tmp_path, program=SAY, **variables):
 
 def build(tmp_path, *arguments, **variables):
     """Build in the foreground, or wait for whoever does; the status, and what was said."""
-    done = subprocess.run(
-        [sys.executable, "-m", "akunu_py.cpu.build", *arguments],
-        env=environment(tmp_path, **variables), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    known = environment(tmp_path, **variables)
+    done = python("-m", "akunu_py.cpu.build", *arguments, code=None, env=known)
     return done.returncode, done.stderr
 
 
@@ -404,19 +399,13 @@ from akunu_py.cpu import build, places
 places.SHIPPED = Path({str(places.SHIPPED)!r})
 build.make(Path("made"), {level!r}, copy=COPIED)
 """
-    done = [
-        subprocess.run(
-            [sys.executable, "-c", program.replace("COPIED", copied)], cwd=tmp_path, check=False,
-            env=environment(tmp_path, CXX="there-is-no-such-compiler", PYTHONPATH=str(ROOT)),
-            capture_output=True, text=True,
-        )
-        for copied in ("True", "False")
-    ]  # fmt: skip
-    assert done[0].returncode == 0, done[0].stderr
+    known = environment(tmp_path, CXX="there-is-no-such-compiler", PYTHONPATH=str(ROOT))
+    for copied, code in ((True, 0), (False, 1)):
+        words = ["-c", program.replace("COPIED", str(copied))]
+        python(*words, code=code, cwd=tmp_path, env=known)
     assert {path.name for path in (tmp_path / "made").iterdir()} == {
         path.name for path in KERNELS.path.glob("*.so")
     }
-    assert done[1].returncode == 1
 
 
 def test_other_libraries_do_not_see_mlx(tmp_path):

@@ -1,12 +1,11 @@
 """The tests of the operations once more, with kernels that watch their memory and arithmetic."""
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 from akunu_py.cpu import load_kernels
 
@@ -47,15 +46,11 @@ def test_no_kernel_leaves_its_memory(tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text(COMPILER)
     compiler.chmod(0o700)
-    known = os.environ | {
+    variables = {
         # Whoever names a level waits until its kernels are built.
         "AKUNU_CPU": KERNELS.level,
         "AKUNU_CACHE_DIR": str(tmp_path / "cache"), "CXX": str(compiler),
         "LD_PRELOAD": " ".join(preloaded()), "ASAN_OPTIONS": "detect_leaks=0",
     }  # fmt: skip
     operations = Path(__file__).with_name("test_operations.py")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, operations], env=known, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    python("-c", PROGRAM, operations, variables=variables)

@@ -4,12 +4,11 @@ import ast
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from programs import python
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-drafter"
 MODULE = EXAMPLE / "akunu_brackets.py"
@@ -34,11 +33,8 @@ def installed(tmp_path):
 
 def akunu(installed, *arguments, **variables):
     path = os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        [sys.executable, "-m", "akunu_py", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, "AKUNU_DRAFT_BUDGET": "always"} | variables,
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    variables = {"PYTHONPATH": path, "AKUNU_DRAFT_BUDGET": "always"} | variables
+    return python("-m", "akunu_py", *arguments, code=None, variables=variables)
 
 
 @pytest.mark.slow

@@ -1,12 +1,11 @@
 """Metadata to a plan of the model, tensor names to parameters; tests of what is refused."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from gguf_files import write_tiny_llama
+from programs import python
 
 from akunu_py.gguf import BLOCK_TYPES, GGUFFile, TensorInfo, read_plan, supported_architectures
 from akunu_py.gguf.architectures import find_reader
@@ -238,5 +237,4 @@ def test_a_file_brings_in_its_own_family_only():
         "find_reader('llama')\n"
         "print(*(name for name in sys.modules if name.startswith(room + '.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["akunu_py.gguf.architectures.llama"]
+    assert python("-c", code).stdout.split() == ["akunu_py.gguf.architectures.llama"]

@@ -1,7 +1,6 @@
 """What is read from blocks: exact weights against gguf's dequantizer, and what is refused."""
 
 import os
-import subprocess
 import sys
 import threading
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs import python
 from quant_blocks import (
     FOUR_BIT_FLOATS,
     HALVES,
@@ -251,6 +251,4 @@ if child == 0:
     os._exit(7)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], check=False, env=environment, timeout=300)
-    assert done.returncode == 7
+    python("-c", script, code=7, variables={"PYTHONPATH": os.pathsep.join(sys.path)}, timeout=300)

@@ -2,12 +2,11 @@
 
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import python
 
 from akunu_py.model_store import hub_cache as hub_cache_module
 from akunu_py.model_store.aliases import aliases_path, delete_alias, load_aliases, save_alias
@@ -194,13 +193,7 @@ def test_no_network(hub_cache, tmp_path):
             "HF_HUB_CACHE": str(hub_cache),
             "NO_PROXY": "127.0.0.1",
         }
-        result = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = python("-c", code, code=None, env=environment)
     last = result.stderr.splitlines()[-1]
     assert last.startswith("akunu_py.system.errors.HubError: o/r cannot be fetched: "), (
         result.stderr

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from free_ports import free_ports
 from gguf_files import write_tiny_llama
+from programs import python
 from random_block_models import write_model
 from rank_runs import run, started
 
@@ -81,10 +81,7 @@ def test_the_command_answers_on_rank_0_alone(tmp_path, model):
     results = run(tmp_path, 2, command, AKUNU_DRAFT_BUDGET="always")
     assert [code for code, _, _ in results] == [0, 0], results
     assert (results[1][1], results[1][2]) == ("", "")
-    alone = subprocess.run(
-        [sys.executable, *command], stdin=subprocess.DEVNULL, capture_output=True, check=True,
-        env={**os.environ, "AKUNU_DRAFT_BUDGET": "always"},
-    )  # fmt: skip
+    alone = python(*command, variables={"AKUNU_DRAFT_BUDGET": "always"})
     found, expected = json.loads(results[0][1]), json.loads(alone.stdout)
     assert found["token_ids"] == expected["token_ids"]
     assert found["stats"]["drafted"] > 0
@@ -122,10 +119,7 @@ def test_mlx_launch_starts_the_ranks(tmp_path, model):
         text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    alone = subprocess.run(
-        [sys.executable, *AKUNU, "generate", str(model), *PROMPT], stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    alone = python(*AKUNU, "generate", model, *PROMPT)
     assert done.stdout.strip() == alone.stdout.strip()
 
 
@@ -137,10 +131,7 @@ def test_a_chat_on_two_ranks(tmp_path):
         assert ranks[0].returncode == 0, errors
         assert ranks[1].wait() == 0
         assert ranks[1].communicate() == ("", "")
-    alone = subprocess.run(
-        [sys.executable, *command], input=said, capture_output=True, text=True, check=True
-    )
-    assert output == alone.stdout
+    assert output == python(*command, input=said).stdout
     assert len(output.split()) > 8, output
 
 
@@ -245,12 +236,8 @@ def test_ctrl_c_ends_all(tmp_path, model):
 
 def test_other_environments_are_refused():
     for value in ("one", "-1"):
-        done = subprocess.run(
-            [sys.executable, *AKUNU, "generate", "--raw", "-p", "x"],
-            env={**os.environ, "MLX_RANK": value}, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 2
+        words = ["generate", "--raw", "-p", "x"]
+        done = python(*AKUNU, *words, code=2, variables={"MLX_RANK": value})
         assert f"MLX_RANK is {value!r}" in done.stderr
 
 
@@ -269,11 +256,7 @@ def test_a_file_of_hosts_starts_the_ranks(tmp_path, model):
         "real = os.execv; os.execv = lambda _, words: real(sys.executable, "
         f"[sys.executable, '-c', {launcher!r}, *words[1:]]); sys.argv[0] = 'akunu'; main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *command], stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = python("-c", script, *command)
     assert json.loads(done.stdout)["stats"]["output_tokens"] == 24
 
 

@@ -1,8 +1,5 @@
 """A GGUF file is opened without transformers; mlx-lm stays whole for whoever asks for it."""
 
-import subprocess
-import sys
-
 import mlx.core as mx
 import mlx_lm
 import pytest
@@ -10,17 +7,13 @@ from family_models import NAMES, build_family
 from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.utils import get_total_parameters
+from programs import python
 
 from akunu_py.models.expansion import num_parameters
 
 
 def run(program, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return python("-c", program, *arguments).stdout.split()
 
 
 REPLY = """

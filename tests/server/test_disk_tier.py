@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,6 +18,7 @@ from family_models import NAMES, build_family
 from inside import session_of
 from kept_worker import Worker
 from pairwise import each_value
+from programs import python
 from tiny_families import VOCABULARY
 from tiny_models import prompt_of
 from toy_engine import PLAIN, toy_engine
@@ -801,9 +800,7 @@ print("not killed")
 def test_a_killed_process_loses_nothing_but_the_entry_it_wrote(tmp_path, moment, turns):
     """The second turn of a conversation is written, and its rows replace those of the first."""
     program = _KILLED.format(path=[str(Path(__file__).parent), str(Path(__file__).parents[1])])
-    command = [sys.executable, "-c", program, str(tmp_path), moment]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert process.returncode == -signal.SIGKILL, process.stdout + process.stderr
+    python("-c", program, tmp_path, moment, code=-signal.SIGKILL)
     make_old(tmp_path)
     with toy_engine("qwen3_next") as engine:
         tier = tier_of(engine, tmp_path)

@@ -4,14 +4,13 @@ import gc
 import json
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 from kept_worker import Worker
+from programs import python
 from toy_engine import PLAIN
 from turns import run
 
@@ -34,14 +33,9 @@ def test_requests_leave_no_blocks_behind():
 
     In a process of its own, where nothing that other tests began goes on.
     """
-    folders = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("leak_child.py"))], env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    held = json.loads(done.stdout)
+    here = Path(__file__)
+    variables = {"PYTHONPATH": os.pathsep.join([str(here.parent), str(here.parent.parent)])}
+    held = json.loads(python(here.with_name("leak_child.py"), variables=variables).stdout)
     # Tables fill up in the first ten rounds, and the count varies by 180 from round to round. A block
     # for each request would be 650 more.
     assert min(held[39:]) - max(held[10:14]) < 300, held

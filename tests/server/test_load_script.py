@@ -1,9 +1,9 @@
 """The scripts that put load on a server, in small: nothing is lost, and all ends as it should."""
 
-import subprocess
 import sys
 
 import pytest
+from programs import python
 from shared_files import ROOT
 
 
@@ -12,11 +12,8 @@ from shared_files import ROOT
 def test_a_little_load(default_model):
     small = ["--minutes", "0.02", "--streams", "30", "--disconnects", "40"]
     parts = [f"--part={name}" for name in ("streams", "disconnects")]
-    script = [sys.executable, str(ROOT / "scripts" / "load_server.py"), str(default_model)]
-    done = subprocess.run(
-        [*script, *parts, *small, "--ignore-growth"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    script = [ROOT / "scripts" / "load_server.py", default_model]
+    done = python(*script, *parts, *small, "--ignore-growth")
     assert "everything holds" in done.stdout
     # More streams than places and queue: some had to come again.
     assert "503, sent again" in done.stdout
@@ -25,10 +22,9 @@ def test_a_little_load(default_model):
 @pytest.mark.slow
 def test_a_little_load_on_two_ranks():
     """A pipeline, whose recurrent states go back to checkpoints; then a rank is killed."""
-    script = [sys.executable, str(ROOT / "scripts" / "load_ranks.py"), "--family", "qwen3_next"]
+    script = [ROOT / "scripts" / "load_ranks.py", "--family", "qwen3_next"]
     # How long a busy machine takes is not what is tested.
     small = ["--requests", "24", "--disconnects", "6", "--kill", "1", "--longest", "300"]
-    done = subprocess.run([*script, *small], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python(*script, *small)
     assert "6 clients left, 18 answered" in done.stdout
     assert "everything holds" in done.stdout

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from programs import python
 
 from akunu_py.cli.chat.attachments import read_attachment, with_attachments
 from akunu_py.cli.chat.session_file import (
@@ -179,12 +180,7 @@ print(len(found))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_kills_at_many_moments_of_a_save(tmp_path):
     """150 in one process without threads, so that a fork is cheap and safe."""
-    result = subprocess.run(
-        [sys.executable, "-c", _FORKER, str(tmp_path / "s.json")],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "150\n"
+    assert python("-c", _FORKER, tmp_path / "s.json").stdout == "150\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")

@@ -1,8 +1,6 @@
 """Who multiplies few rows: on a pretended Metal, where MLX's CPU backend computes for the kernel."""
 
 import os
-import subprocess
-import sys
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,6 +10,7 @@ import pytest
 from family_models import build_family
 from mlx import nn
 from mlx_lm.models.base import scaled_dot_product_attention
+from programs import python
 
 from akunu_py.engine.engine import Engine
 from akunu_py.models import attention, budget_memory, device, load
@@ -368,5 +367,4 @@ sys.exit("akunu_py.models.metal" in sys.modules)
     if mx.metal.is_available():
         pytest.skip("there is a Metal")
     known = {name: value for name, value in os.environ.items() if name != "AKUNU_METAL"}
-    done = subprocess.run([sys.executable, "-c", program], env=known, check=False)
-    assert done.returncode == 0
+    python("-c", program, env=known)
