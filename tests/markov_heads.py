@@ -19,9 +19,8 @@ from mlx_lm.models import llama, mimo
 from model_folders import write_tokenizer
 from prediction_heads import MIMO, TARGETS, named, parameters_of, write
 from tiny_families import FAMILIES
-from tiny_models import GREEDY, begin
+from tiny_models import GREEDY, begin, decoded
 
-from akunu_py.decoding.loop import decode
 from akunu_py.drafting.prediction_head import PredictionHeadDrafter
 from akunu_py.models.heads.families import Family, family_of, make_head, single_layer
 from akunu_py.models.heads.token_model import HeadTokenModel
@@ -109,7 +108,7 @@ def text_from(token, size):
 
 
 def reply(
-    session, drafter, prompt, config=None, *, max_tokens=40, num_draft_tokens=4, seed=7, budget=None
+    session, drafter, prompt, config=None, *, max_tokens=40, num_draft_tokens=4, seed=7, **options
 ):
     """Return tokens and the steps' counts of a reply that is drafted by `drafter`."""
     config = config or GREEDY
@@ -117,14 +116,8 @@ def reply(
     begin(session, prompt, config, max_tokens, seed=seed, states=drafter if heads else None)
     if heads:
         drafter.begin_reply(config, seed)
-    drafter.observe(prompt)
-    steps = list(
-        decode(
-            session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens,
-            budget=budget,
-        )
-    )  # fmt: skip
-    return [token for step in steps for token in step.token_ids], [step.stats for step in steps]
+    options |= {"num_draft_tokens": num_draft_tokens, "max_tokens": max_tokens}
+    return decoded(session, drafter, prompt, **options)
 
 
 def foreign_head(width, vocabulary, seed=4):

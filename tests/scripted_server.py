@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import httpx
 import numpy as np
 import uvicorn.server
+from prometheus_client.parser import text_string_to_metric_families
 
 from akunu_py.server.app import make_app
 from akunu_py.server.backend import EmbeddingRequest, Health, ServedModel
@@ -281,6 +282,15 @@ def running(backend=None, *, access=None, patience=None, defaults=None) -> Itera
         server.force_exit = True
         thread.join(PATIENCE_S)
         listening.close()
+
+
+def samples_of(server):
+    """The figures at /metrics, by name and labels."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(server.get("/metrics").text)
+        for sample in family.samples
+    }
 
 
 def read_until(server, path, body, words, *, count=1):

@@ -47,18 +47,21 @@ def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_token
     states = None if drafter.hidden is None else drafter
     begin(session, prompt, config, max_tokens, seed=seed, states=states)
     drafter.begin_reply(config, seed)
-    drafter.observe(prompt)
-    steps = list(
-        decode(
-            session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens
-        )
-    )
+    limits = {"num_draft_tokens": num_draft_tokens, "max_tokens": max_tokens}
+    tokens, steps = decoded(session, drafter, prompt, **limits)
     if isinstance(given, Adversary) and max_tokens >= 20 and num_draft_tokens >= 8:
         # Otherwise it says nothing that the text is the plain one.
-        assert any(step.stats.num_draft_tokens for step in steps)
+        assert any(step.num_draft_tokens for step in steps)
         if given.kind in ("right", "half"):
-            assert any(step.stats.num_accepted_tokens for step in steps)
-    return [token for step in steps for token in step.token_ids]
+            assert any(step.num_accepted_tokens for step in steps)
+    return tokens
+
+
+def decoded(session, drafter, prompt, **options):
+    """Decode a reply that has begun; return its tokens and what its steps counted."""
+    drafter.observe(prompt)
+    steps = list(decode(session, drafter, prompt[-1], **options))
+    return [token for step in steps for token in step.token_ids], [step.stats for step in steps]
 
 
 def prompt_of(size, seed=0):

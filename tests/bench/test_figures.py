@@ -49,12 +49,8 @@ def test_speeds_leave_the_first_pass_out_and_counts_do_not():
     nothing = ArmFigures.of(runs_of({}), "a")
     assert nothing.tokens_per_s is nothing.first_s is nothing.looping_share is None
     # One reply without the time of its passes, and nothing is said of any.
-    assert (
-        ArmFigures.of(
-            runs_of({"a": reply((1, 2), target_s=1.0)}, {"a": reply((1, 2))}), "a"
-        ).outside
-        is None
-    )
+    runs = runs_of({"a": reply((1, 2), target_s=1.0)}, {"a": reply((1, 2))})
+    assert ArmFigures.of(runs, "a").outside is None
 
 
 def test_the_digest_is_of_ids_and_items():

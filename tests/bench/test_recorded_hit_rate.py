@@ -26,12 +26,9 @@ def test_the_model_that_ships_does_what_it_did(default_model):
     here = (platform.system(), platform.machine(), mx.default_device() == mx.Device(mx.cpu))
     if here != ("Linux", "x86_64", True):
         pytest.skip("recorded on MLX's CPU backend under Linux on x86-64")
-    found = CliRunner().invoke(
-        cli,
-        ["bench", "hit-rate", str(default_model), *OPTIONS, "--json"],
-        env={"AKUNU_WEIGHTS": "dense"},
-        catch_exceptions=False,
-    )
+    words = ["bench", "hit-rate", str(default_model), *OPTIONS, "--json"]
+    dense = {"AKUNU_WEIGHTS": "dense"}
+    found = CliRunner().invoke(cli, words, env=dense, catch_exceptions=False)
     result, recorded = json.loads(found.stdout), json.loads(RECORDED.read_text())
     assert result["failures"] == []
     assert result["deterministic"] == recorded["deterministic"]

@@ -42,12 +42,8 @@ def test_config_show_of_models(config):
     config.write_text('model = "m"\nmodel-folders = ["/a"]\n')
     rows = json.loads(show("--json").stdout)["settings"]
     assert {"command": "", "key": "model", "value": "m", "source": "model"} in rows
-    assert {
-        "command": "",
-        "key": "model-folders",
-        "value": ["/a"],
-        "source": "model-folders",
-    } in rows
+    row = {"key": "model-folders", "value": ["/a"], "source": "model-folders"}
+    assert {"command": "", **row} in rows
     rows = json.loads(show("--json", AKUNU_MODEL="n", AKUNU_MODEL_FOLDERS="/b").stdout)["settings"]
     assert {"command": "", "key": "model", "value": "n", "source": "AKUNU_MODEL"} in rows
     assert [r["source"] for r in rows if r["key"] == "model-folders"] == ["AKUNU_MODEL_FOLDERS"]

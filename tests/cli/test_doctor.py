@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from akunu_runs import run as run_akunu
@@ -107,10 +108,7 @@ def test_drafting_that_changes_a_reply_is_told(monkeypatch, row_bits, severity, 
 
 
 def test_an_interrupt_in_the_self_test(monkeypatch):
-    def interrupt():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(self_test, "run_self_test", interrupt)
+    monkeypatch.setattr(self_test, "run_self_test", Mock(side_effect=KeyboardInterrupt))
     result = CliRunner().invoke(cli, ["doctor"])
     assert result.exit_code == 130
     assert result.stderr.endswith("Interrupted.\n")
@@ -157,9 +155,7 @@ def test_lines_fit_the_terminal(columns, tmp_path):
 
 
 def test_a_model_that_does_not_run_ends_with_1(monkeypatch):
-    def fail():
-        raise ModelFormatError("the file is cut off")
-
+    fail = Mock(side_effect=ModelFormatError("the file is cut off"))
     monkeypatch.setattr(self_test, "run_self_test", fail)
     record = json.loads(run("--json", code=1).stdout)
     assert record["self_test"] == {"error": "ModelFormatError: the file is cut off"}

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from unittest.mock import Mock
 
 import pytest
 from akunu_runs import ENDLESS, run
@@ -18,15 +19,8 @@ def test_a_memory_is_kept_in_a_folder(tiny_gguf, tmp_path, command):
     folder = tmp_path / "memory"
     arguments = ["-p", "hello"] if command == "generate" else []
     for _ in range(2):
-        result = run(
-            command,
-            tiny_gguf,
-            *arguments,
-            "--max-tokens",
-            8,
-            f"AKUNU_MEMORY={folder}",
-            input="hello\n",
-        )
+        words = ["--max-tokens", 8, f"AKUNU_MEMORY={folder}"]
+        result = run(command, tiny_gguf, *arguments, *words, input="hello\n")
         assert result.exit_code == 0, result.output
     (file,) = folder.iterdir()
     assert file.name.startswith("memory-")
@@ -82,15 +76,8 @@ def test_a_pipe_as_trace_file_is_refused(tiny_gguf, tmp_path):
 
 
 def test_a_pipe_as_memory_file_is_passed_over(tiny_gguf, tmp_path):
-    arguments = [
-        "generate",
-        tiny_gguf,
-        "-p",
-        "hello",
-        "--max-tokens",
-        4,
-        f"AKUNU_MEMORY={tmp_path}",
-    ]
+    arguments = ["generate", tiny_gguf, "-p", "hello", "--max-tokens", 4]
+    arguments.append(f"AKUNU_MEMORY={tmp_path}")
     run(*arguments)
     (file,) = tmp_path.iterdir()
     file.unlink()
@@ -102,9 +89,7 @@ def test_a_pipe_as_memory_file_is_passed_over(tiny_gguf, tmp_path):
 
 @pytest.mark.parametrize("command", ["chat", "generate", "raw"])
 def test_a_full_disk_is_told_after_the_reply(tiny_gguf, tmp_path, monkeypatch, command):
-    def full(_memory):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     monkeypatch.setattr(Memory, "save", full)
     arguments = {
         "chat": ["chat", tiny_gguf],

@@ -149,12 +149,8 @@ def test_benchmarks_refuse_too(
     monkeypatch.setattr("akunu_py.models.load.load_model", load)
     monkeypatch.setattr(Engine, "load", load)
     machine_memory(1000)
-    arguments = [
-        "bench",
-        command,
-        tiny_gguf,
-        *(["--draft-model", tiny_gguf] if command != "hit-rate" else []),
-    ]
+    draft = ["--draft-model", tiny_gguf] if command != "hit-rate" else []
+    arguments = ["bench", command, tiny_gguf, *draft]
     assert "the weights of tiny.gguf" in run(*arguments, code=2)
     if command == "compare":
         # Each program loads in a process of its own, which knows nothing of `load` here.

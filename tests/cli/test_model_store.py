@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from akunu_runs import run as run_akunu
@@ -285,10 +286,7 @@ def test_alias(hub_cache, tmp_path, monkeypatch):
 
 
 def test_aliases_that_cannot_be_written(hub_cache, monkeypatch):
-    def replace(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=PermissionError(13, "Permission denied")))
     output = run("alias", "x", "hf:o/r", code=2).output
     assert "aliases.toml cannot be written: Permission denied" in output
 

@@ -6,6 +6,7 @@ line between blocks; wrapping left off; a link without its address.
 """
 
 import re
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given, settings
@@ -217,10 +218,7 @@ def test_a_resize_loses_nothing(columns):
 
 
 def test_what_rich_cannot_lay_out_is_as_it_was_written(monkeypatch):
-    def fail(*_):
-        raise IndexError
-
-    monkeypatch.setattr("rich.console.Console.render_lines", fail)
+    monkeypatch.setattr("rich.console.Console.render_lines", Mock(side_effect=IndexError))
     assert streamed(["**a** ", "b\n\n", "\u4e2d" * 45]).rows() == [
         "**a** b",
         "",

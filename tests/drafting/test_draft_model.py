@@ -1,5 +1,7 @@
 """The draft-model drafter over a scripted token model: what it asks for, and when."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from drafting.scripted_token_model import CONFIG, Scripted, begun
@@ -76,10 +78,6 @@ def test_the_reply_must_be_known_before_its_prompt():
 
 def test_a_check_that_raises_ends_the_prompt():
     drafter = DraftModelDrafter(Scripted())
-
-    def check():
-        raise KeyboardInterrupt
-
-    drafter.begin_reply(CONFIG, 1, check)
+    drafter.begin_reply(CONFIG, 1, Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         drafter.observe([1, 2])

@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -162,11 +163,7 @@ def test_a_write_that_fails_leaves_the_old_file(saved, monkeypatch, broken):
     before = saved.read_bytes()
     kept = on_disk(saved.parent)
     kept.add([1, 2, 3])
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, broken, fail)
+    monkeypatch.setattr(os, broken, Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         kept.save()
     assert saved.read_bytes() == before

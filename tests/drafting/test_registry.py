@@ -144,14 +144,8 @@ class OwnRule(VerifierOptions, Own):
     ],
 )
 def test_a_plug_in_that_cannot_be_used_stops_nothing_else(offer, caplog, group, offered, reason):
-    offer(
-        **{
-            group: {
-                "mine": offered,
-                "ours": {"drafters": DrafterKind(print, options=Deep)}.get(group, Rule),
-            }
-        }
-    )
+    ours = DrafterKind(print, options=Deep) if group == "drafters" else Rule
+    offer(**{group: {"mine": offered, "ours": ours}})
     for _ in range(2):
         assert "depth" in registry.draft_options()
         check_drafter("auto")

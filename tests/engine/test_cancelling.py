@@ -9,6 +9,7 @@ the last event given twice; a step and the end of a reply at the same time.
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 from engine_inside import memories_of, session_of
@@ -256,12 +257,8 @@ def test_a_reply_whose_end_was_interrupted_says_so(engine, pool, reply, monkeypa
     stream = reply()
     pool(lambda: next(stream))
     stream.cancel()
-
-    def interrupted():
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(session_of(engine), "peak_memory_bytes", interrupted)
+        patch.setattr(session_of(engine), "peak_memory_bytes", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             engine.reset()
     with pytest.raises(EngineStateError, match="its end was interrupted"):

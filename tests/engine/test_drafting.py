@@ -8,6 +8,7 @@ joined; a closed stream lost; the state made anew for each reply; a memory that 
 import gc
 import logging
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from engine_inside import memories_of, session_of
@@ -121,9 +122,7 @@ def test_a_reply_joins_when_it_ends_however_it_ends(fresh):
 
 
 def test_a_reply_without_tokens_joins_nothing(fresh):
-    def fail(done, total):
-        raise RuntimeError("the caller's own")
-
+    fail = Mock(side_effect=RuntimeError("the caller's own"))
     fresh.reset()
     with pytest.raises(RuntimeError):
         fresh.generate(PROMPT, max_tokens=8, progress=fail)
@@ -222,10 +221,7 @@ def test_a_damaged_or_unwritable_memory_costs_no_reply(tiny_gguf, tmp_path, capl
 def test_a_folder_that_cannot_be_made_is_reported_before_the_first_reply(
     tiny_gguf, tmp_path, caplog, monkeypatch
 ):
-    def refused(*_arguments, **_options):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "mkdir", refused)
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=PermissionError(13, "Permission denied")))
     with Engine.load(tiny_gguf, memory=tmp_path / "new") as engine:
         assert caplog.text.count("cannot be written") == 1
         assert engine.generate(PROMPT, max_tokens=6).token_ids

@@ -5,6 +5,8 @@ of the account; a reply that is over taking another turn, or keeping its lane; a
 left open; a prompt read twice before another has its turn; an interrupt taken for an error of one.
 """
 
+from unittest.mock import Mock
+
 import pytest
 
 from akunu_py.decoding.pass_costs import PassCosts
@@ -110,11 +112,7 @@ def test_an_error_of_the_try_ends_all(asked):
     replies = [ReplyInTurns(reply([()])) for _ in range(2)]
     for one in replies:
         one.turn()
-
-    def fails():
-        raise MemoryError
-
-    made = list(choose_steps(fails, passes(), replies))
+    made = list(choose_steps(Mock(side_effect=MemoryError), passes(), replies))
     assert [type(error) for _, error in made] == [MemoryError, MemoryError]
     assert all(one.over for one in replies)
 

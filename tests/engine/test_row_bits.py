@@ -1,5 +1,7 @@
 """What a result says of rounding: whether rows of a pass have the bits of passes over one."""
 
+from unittest.mock import Mock
+
 import pytest
 from engine_inside import memories_of
 
@@ -104,9 +106,7 @@ def test_equal_is_said_of_passes_no_larger_than_measured(tiny_gguf):
 
 
 def test_a_measurement_that_fails_costs_no_reply(tiny_gguf, monkeypatch):
-    def fail(self, most):
-        raise RuntimeError("[malloc] Unable to allocate 1 bytes.")
-
+    fail = Mock(side_effect=RuntimeError("[malloc] Unable to allocate 1 bytes."))
     monkeypatch.setattr(Session, "bit_equal_to", fail)
     assert row_bits(tiny_gguf, **DRAFTED) == "unknown"
 

@@ -197,12 +197,8 @@ def test_bytes_of_another_shape_are_refused(kind):
 def test_defaults_give_float16_scales():
     matrix = relayout(*random_blocks("Q8_0", 5, 128, 0))
     assert isinstance(matrix, QuantizedMatrix)
-    assert (matrix.bits, matrix.group_size, matrix.mode, matrix.multipliers) == (
-        8,
-        32,
-        "affine",
-        (),
-    )
+    form = (matrix.bits, matrix.group_size, matrix.mode, matrix.multipliers)
+    assert form == (8, 32, "affine", ())
     assert (matrix.packed.dtype, matrix.packed.shape) == (np.uint32, (5, 32))
     assert (matrix.scales.dtype, matrix.scales.shape) == (np.float16, (5, 4))
     assert (matrix.biases.dtype, matrix.biases.shape) == (np.float16, (5, 4))

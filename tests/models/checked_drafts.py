@@ -4,6 +4,7 @@ The replies are those of Markov targets (`markov_heads`), to which every guess m
 """
 
 import random
+from unittest.mock import Mock
 
 import pytest
 from markov_heads import reply, text_from
@@ -82,10 +83,7 @@ def check_tokens_after_another_drafters(session, drafter):
 
 
 def interrupt_a_draw(session, drafter, monkeypatch):
-    def interrupted(tokens):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(drafter._model, "_feed", interrupted)
+        patch.setattr(drafter._model, "_feed", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             reply(session, drafter, text_from(3, 21))

@@ -5,6 +5,8 @@ the step in flight lost; the choices' own token among them by mistake; ties to t
 number kept beyond `begin`.
 """
 
+from unittest.mock import Mock
+
 import mlx.core as mx
 import pytest
 from candidate_rows import CONFIGS, Recorder, best, true_rows
@@ -105,9 +107,7 @@ def test_they_are_waited_for_with_the_choice_and_the_next_step_is_under_way(sess
 
 
 def test_nothing_is_looked_for_where_nobody_asks(session, monkeypatch):
-    def never(*_arguments):
-        raise AssertionError("candidates were looked for")
-
+    never = Mock(side_effect=AssertionError("candidates were looked for"))
     monkeypatch.setattr("akunu_py.models.row_choices.top_candidates", never)
     prompt = prompt_of(20)
     for config in CONFIGS.values():

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+from unittest.mock import Mock
 
 import mlx.core as mx
 import numpy as np
@@ -113,10 +114,7 @@ def test_an_existing_folder_is_left_alone(tmp_path):
 
 def test_nothing_is_left_of_a_failed_conversion(tmp_path, monkeypatch):
     path = write_tiny_llama(tmp_path / "m.gguf")
-
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
+    fail = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("akunu_py.models.whole_mlx_lm.save_model", fail)
     with pytest.raises(ConfigError, match="No space"):
         convert_model(path, tmp_path / "folder")

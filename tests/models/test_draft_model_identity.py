@@ -8,9 +8,8 @@ from family_models import build_family
 from identity import assert_same_tokens
 from mlx.utils import tree_map
 from pairwise import all_pairs
-from tiny_models import VOCABULARY, begin, prompt_of
+from tiny_models import VOCABULARY, begin, decoded, prompt_of
 
-from akunu_py.decoding.loop import decode
 from akunu_py.drafting import PlainDrafter
 from akunu_py.drafting.draft_model import DraftModelDrafter
 from akunu_py.models.session import Session
@@ -39,11 +38,11 @@ def perturbed(model_name, scale):
     """The family's model with noise on its weights: often of one mind with it, not always."""
     model = build_family(model_name)
     mx.random.seed(5)
-    model.update(
-        tree_map(
-            lambda array: array * (1 + scale * mx.random.normal(array.shape)), model.parameters()
-        )
-    )
+
+    def noisy(array):
+        return array * (1 + scale * mx.random.normal(array.shape))
+
+    model.update(tree_map(noisy, model.parameters()))
     mx.eval(model.parameters())
     return model
 
@@ -57,13 +56,8 @@ def run(session, drafter, prompt, config, max_tokens=60, num_draft_tokens=6):
     begin(session, prompt, config, max_tokens, seed=SEED)
     if isinstance(drafter, DraftModelDrafter):
         drafter.begin_reply(config, SEED)
-    drafter.observe(prompt)
-    steps = list(
-        decode(
-            session, drafter, prompt[-1], num_draft_tokens=num_draft_tokens, max_tokens=max_tokens
-        )
-    )
-    return [token for step in steps for token in step.token_ids], [step.stats for step in steps]
+    limits = {"num_draft_tokens": num_draft_tokens, "max_tokens": max_tokens}
+    return decoded(session, drafter, prompt, **limits)
 
 
 def check(session, drafter, prompt, config, about, plain=None, **options):

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import mlx.core as mx
 import numpy as np
@@ -478,10 +479,7 @@ def test_a_file_that_is_cut_short_or_may_not_be_read(made, tmp_path, monkeypatch
     with pytest.raises(ModelFormatError, match=cut):
         load(target, place)
     path.write_bytes(whole)
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
+    refuse = Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr("akunu_py.models.weight_files.open_to_read", refuse)
     with pytest.raises(ModelFormatError, match=rf"{path.name} cannot be read: Permission denied"):
         load(target, place)

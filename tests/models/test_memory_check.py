@@ -112,15 +112,8 @@ def test_more_of_anything_needs_more(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"kv_bits": 8}])
 def test_the_estimate_holds_and_is_not_far_off(tmp_path, options):
     """On the CPU backend: the peak of a prompt of 2,048 tokens against what was foreseen."""
-    path = write_tiny_llama(
-        tmp_path / "m.gguf",
-        width=256,
-        heads=4,
-        kv_heads=2,
-        feed_forward=768,
-        layers=3,
-        context=2048,
-    )
+    sizes = {"width": 256, "heads": 4, "kv_heads": 2, "feed_forward": 768, "layers": 3}
+    path = write_tiny_llama(tmp_path / "m.gguf", context=2048, **sizes)
     needs = requirements(path)
     mx.clear_cache()
     before = mx.get_active_memory()

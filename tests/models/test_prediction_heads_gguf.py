@@ -202,14 +202,8 @@ def test_parts_that_a_head_may_have_or_lack(qwen, tmp_path):
     whole = load_head(qwen, changed(build("qwen35"), tmp_path, change))
     assert "lm_head" in whole
     assert "embed_tokens" not in whole
-    lacking = load_head(
-        qwen,
-        changed(
-            build("qwen35"),
-            tmp_path,
-            lambda m: m.tensors.pop("blk.4.nextn.shared_head_norm.weight"),
-        ),
-    )
+    norm = "blk.4.nextn.shared_head_norm.weight"
+    lacking = load_head(qwen, changed(build("qwen35"), tmp_path, lambda m: m.tensors.pop(norm)))
     np.testing.assert_allclose(
         np.array(outputs(whole)), 2 * np.array(outputs(lacking)), rtol=1e-5, atol=1e-5
     )

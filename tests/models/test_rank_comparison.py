@@ -1,5 +1,7 @@
 """The comparison of ranks with the whole model, once for a model and its ranks."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from akunu_py.models.load import LoadOptions
@@ -90,9 +92,7 @@ def test_a_folder_that_cannot_be_written_compares_each_time(start, tmp_path):
 
 
 def test_without_a_home_folder_they_are_compared_each_time(start, monkeypatch):
-    def no_home():
-        raise RuntimeError("Could not determine home directory.")
-
+    no_home = Mock(side_effect=RuntimeError("Could not determine home directory."))
     monkeypatch.setattr(comparison, "cache_folder", no_home)
     assert start("a", "b")
     assert start("a", "b")

@@ -1,6 +1,7 @@
 """What rank 0 announces makes another rank hold the same rows; both are in this process."""
 
 import signal
+from unittest.mock import Mock
 
 import mlx.core as mx
 import pytest
@@ -300,12 +301,8 @@ def test_messages_do_not_grow_with_rows(monkeypatch, rows):
 
 def test_a_pass_that_fails_on_rank_0_alone_ends_all(ranks):
     session, _ = ranks(tiny())
-
-    def fail(*_args, **_options):
-        raise RuntimeError("out of memory")
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Passes, "run", fail)
+        patch.setattr(Passes, "run", Mock(side_effect=RuntimeError("out of memory")))
         with pytest.raises(SystemExit, match="all ranks end: out of memory"):
             session.logits([1, 2, 3])
 

@@ -3,6 +3,8 @@
 Nothing is drafted, nothing fails in the middle of a reply, and the text is that of known caches.
 """
 
+from functools import partial
+
 import pytest
 from mlx_lm.models import llama
 from mlx_lm.models.cache import KVCache
@@ -51,13 +53,8 @@ def known_replies(tiny_gguf):
     with Engine.load(tiny_gguf) as engine:
         drafted = engine.generate(PROMPTS[0], max_tokens=40, draft_budget="always").stats.drafted
         assert drafted > 10
-        return [
-            [
-                engine.generate(prompt, max_tokens=40, drafter="none", **options)
-                for prompt in PROMPTS
-            ]
-            for options in OPTIONS
-        ]
+        plain = partial(engine.generate, max_tokens=40, drafter="none")
+        return [[plain(prompt, **options) for prompt in PROMPTS] for options in OPTIONS]
 
 
 @pytest.mark.parametrize(

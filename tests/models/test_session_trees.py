@@ -10,6 +10,7 @@ node; `_fed` extended by all rows; a try not forgotten by
 import gc
 import weakref
 from itertools import cycle
+from unittest.mock import Mock
 
 import mlx.core as mx
 import pytest
@@ -215,15 +216,12 @@ def test_the_end_of_the_context_is_kept_to():
 
 
 def test_an_interrupted_try_starts_afresh(monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
     session = Session(tiny(), context=200)
     prompt = prompt_of(20)
     plain = plain_text(session, prompt)
     started(session, prompt)
     with monkeypatch.context() as patch:
-        patch.setattr(Trees, "usable", interrupted)
+        patch.setattr(Trees, "usable", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             session.takes_tree(Draft((1, 2), (-1, -1)))
     assert begin(session, prompt) == 0

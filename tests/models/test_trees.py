@@ -5,6 +5,8 @@ caches not restored after a try; a try remembered by model and not by window; a 
 tree; NaN passing the comparison; a lead too short to outgrow the window.
 """
 
+from unittest.mock import Mock
+
 import mlx.core as mx
 import pytest
 from family_models import build_family, variant_of
@@ -85,10 +87,7 @@ def test_logits_that_are_no_numbers_are_refused(monkeypatch):
 
 @pytest.mark.parametrize("name", ["llama4", "mamba2", "qwen3_next", "falcon_h1", "minimax_m3"])
 def test_models_known_not_to_take_trees_are_not_tried(name, monkeypatch):
-    def never(*_):
-        raise AssertionError("tried")
-
-    monkeypatch.setattr(Trees, "forward", never)
+    monkeypatch.setattr(Trees, "forward", Mock(side_effect=AssertionError("tried")))
     tried = Tried(build_family(name), 5)
     assert not tried.usable()
     assert tried.trees.refusal
@@ -217,12 +216,9 @@ def test_a_try_leaves_the_caches_as_they_were(name, rows):
 
 
 def test_an_interrupted_try_leaves_the_caches_as_they_were(monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
     tried = Tried(tiny(), 5)
     with monkeypatch.context() as patch:
-        patch.setattr(Trees, "forward", interrupted)
+        patch.setattr(Trees, "forward", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             tried.usable()
     assert [cache.offset for cache in tried.caches] == [5, 5]

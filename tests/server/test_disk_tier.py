@@ -10,6 +10,7 @@ import stat
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import mlx.core as mx
 import numpy as np
@@ -619,9 +620,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(disk_tier, "write_arrays", full)
     replies(engine, tmp_path, engine.prompt_ids(TEXT))
     assert "No space left on device" in caplog.text

@@ -12,8 +12,7 @@ from itertools import count, pairwise
 import pytest
 from inside import entries, lanes_of, running_jobs, wake
 from kept_worker import Worker
-from prometheus_client.parser import text_string_to_metric_families
-from scripted_server import running
+from scripted_server import running, samples_of
 from shared_files import ROOT
 from turns import run
 
@@ -203,14 +202,6 @@ class Bench:
         thread.start()
         return thread, found
 
-    def samples(self):
-        families = text_string_to_metric_families(self.server.get("/metrics").text)
-        return {
-            (sample.name, *sample.labels.values()): sample.value
-            for family in families
-            for sample in family.samples
-        }
-
     def settle(self):
         """Wait until the worker has kept the rows of all replies."""
         # A reply is sent before the step ends that keeps its rows.
@@ -245,7 +236,7 @@ def test_model_is_loaded_when_a_request_names_it(bench, lasting):
         assert bench.loaded() == [name]
     assert text_of(bench.ask(None)) == text_of(bench.ask("claude-akunu-one"))
     assert (bench.one.loads, bench.other.loads) == (2, 1)
-    samples = bench.samples()
+    samples = samples_of(bench.server)
     assert samples["akunu_model_events_total", "load"] == 3
     assert samples["akunu_model_events_total", "eviction"] == 2
     assert samples["akunu_model_loaded", "one"] == 1
@@ -585,7 +576,7 @@ def test_idle_model_leaves_memory_and_comes_back(lasting, tmp_path):
         assert bench.loaded() == []
         health = bench.server.get("/health")
         assert (health.status_code, health.json()["status"]) == (200, "ok")
-        assert bench.samples()["akunu_model_events_total", "unload"] == 1
+        assert samples_of(bench.server)["akunu_model_events_total", "unload"] == 1
         # Its rows went to disk.
         again = bench.ask("one")
         assert text_of(again) == text_of(first)

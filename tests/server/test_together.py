@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
+from unittest.mock import Mock
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -267,9 +268,6 @@ def test_passes_are_shared(engine):
 
 
 def test_a_pass_that_fails_ends_those_that_shared_it_alone(engine, monkeypatch):
-    def fail(*_):
-        raise LostError("lost")
-
     worker = Worker(engine, parallel=2, cache=PrefixCache(1 << 24))
     prompt, options = engine.prompt_ids(TEXTS[0]), options_of(request_of(0))
 
@@ -277,7 +275,7 @@ def test_a_pass_that_fails_ends_those_that_shared_it_alone(engine, monkeypatch):
         return worker.submit(engine.check(prompt, **options))
 
     with monkeypatch.context() as patch:
-        patch.setattr(JoinedForward, "__call__", fail)
+        patch.setattr(JoinedForward, "__call__", Mock(side_effect=LostError("lost")))
         lost = [ask(), ask()]
         assert not all(worker.step() for _ in range(50))
     for job in lost:

@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from itertools import count, pairwise
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from inside import pass_sizes, session_of
@@ -314,14 +315,10 @@ class TestErrors:
         """As after a load. The job is in no list then, and its reader must not wait for ever."""
         worker = make_worker(parallel=2)
         good, bad = (worker.submit(call(toy)) for _ in range(2))
-
-        def fails(_):
-            raise error
-
         # Both belong to another engine by now.
         with toy.sibling() as other:
             bad.fit(other)
-        bad.prepare = fails
+        bad.prepare = Mock(side_effect=error)
         if isinstance(error, SystemExit):
             with pytest.raises(SystemExit):
                 worker.step()

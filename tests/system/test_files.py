@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+from unittest.mock import Mock
 
 import pytest
 
@@ -46,11 +47,7 @@ def test_the_content_is_on_disk_before_the_name(tmp_path, monkeypatch):
 def test_what_fails_leaves_the_old_file_alone(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_text("before")
-
-    def full(_handle):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         replace_file(path, b"after", private=False)
     assert path.read_text() == "before"

@@ -1,6 +1,7 @@
 """Measurements on a busy machine: they wait, warn, and remember nothing that cannot be."""
 
 import os
+from unittest.mock import Mock
 
 import pytest
 from akunu_runs import run
@@ -41,10 +42,7 @@ def test_measurements_wait_for_others_and_warn_at_last(clock, monkeypatch, ends_
 
 
 def test_an_unknown_load_is_no_reason_to_wait(monkeypatch):
-    def unknown():
-        raise OSError
-
-    monkeypatch.setattr(os, "getloadavg", unknown)
+    monkeypatch.setattr(os, "getloadavg", Mock(side_effect=OSError))
     assert machine_load.machine_load() is None
     assert busy(None, 2) == busy(1.0, 2) == ""
     assert busy(1.1, 2)

@@ -79,36 +79,22 @@ def test_what_is_out_of_range_is_named(kind, refused, words):
 
 
 @pytest.mark.parametrize(
-    ("texts", "words"),
+    ("kind", "value", "words"),
     [
-        (["a", "b", "c"], "x has 3 texts; give 2 or fewer"),
-        (["a"] * 1_000_000, "x has 1,000,000 texts; give 2 or fewer"),
-        (["a", "bcde"], "x has a text of 4 characters; give 3 or fewer"),
-        (
-            ["a"] * 100 + [""],
-            "x is ['a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a', 'a',; give",
-        ),
+        (Texts(2, 3), ["a", "b", "c"], "x has 3 texts; give 2 or fewer"),
+        (Texts(2, 3), ["a"] * 1_000_000, "x has 1,000,000 texts; give 2 or fewer"),
+        (Texts(2, 3), ["a", "bcde"], "x has a text of 4 characters; give 3 or fewer"),
+        (Texts(2, 3), ["a"] * 100 + [""], "x is [" + "'a', " * 11 + "'a',; give"),
+        (Biases(), {-1: 1.0}, "a token id in x is -1; give ids of the vocabulary"),
+        (Biases(), {"1": 1.0}, "a token id in x is '1'; give ids of the vocabulary"),
+        (Biases(), {1: math.inf}, "the bias of token 1 is inf; give a finite number"),
+        (Biases(), {1: "a"}, "the bias of token 1 is 'a'; give a finite number"),
     ],
 )
-def test_texts_are_bounded(texts, words):
+def test_the_part_at_fault_is_named(kind, value, words):
     with pytest.raises(ConfigError) as caught:
-        Texts(2, 3).check("x", texts)
+        kind.check("x", value)
     assert str(caught.value).startswith(words)
-
-
-@pytest.mark.parametrize(
-    ("biases", "words"),
-    [
-        ({-1: 1.0}, "a token id in x is -1; give ids of the vocabulary"),
-        ({"1": 1.0}, "a token id in x is '1'; give ids of the vocabulary"),
-        ({1: math.inf}, "the bias of token 1 is inf; give a finite number"),
-        ({1: "a"}, "the bias of token 1 is 'a'; give a finite number"),
-    ],
-)
-def test_the_token_of_a_wrong_bias_is_named(biases, words):
-    with pytest.raises(ConfigError) as caught:
-        Biases().check("x", biases)
-    assert str(caught.value) == words
 
 
 def test_no_two_objects_share_a_default_that_changes():

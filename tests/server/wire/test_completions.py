@@ -71,12 +71,8 @@ def test_a_prompt_of_a_list_waits_where_the_line_is_full(server, backend):
 )
 def test_prompts_that_are_said_or_only_read(server, backend, asked, echo, reads_only, limit):
     assert server.post(PATH, {"prompt": "x"} | asked).status_code == 200
-    request = backend.request
-    assert (request.echo, request.reads_only, request.config.max_tokens) == (
-        echo,
-        reads_only,
-        limit,
-    )
+    asked = backend.request
+    assert (asked.echo, asked.reads_only, asked.config.max_tokens) == (echo, reads_only, limit)
 
 
 def test_a_gap_has_no_echo(server):

@@ -62,13 +62,9 @@ def test_client_that_does_not_read_is_dropped():
     with running(patience=Patience(send_s=0.2)) as server:
         server.backend.play([ACCEPTED, *[text] * 400, Finished("stop", USAGE)], said("next"))
         content = json.dumps(BODIES[COMPLETIONS] | {"stream": True}).encode()
-        lines = [
-            "POST /v1/completions HTTP/1.1",
-            "Host: localhost",
-            f"Content-Length: {len(content)}",
-        ]
+        begin = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
         with server.socket() as connection:
-            connection.sendall("\r\n".join([*lines, "", ""]).encode() + content)
+            connection.sendall(f"{begin}Content-Length: {len(content)}\r\n\r\n".encode() + content)
             assert server.backend.cancelled.wait(300)
         assert server.post(COMPLETIONS, BODIES[COMPLETIONS]).status_code == 200
 

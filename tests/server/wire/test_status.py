@@ -3,11 +3,11 @@
 import time
 from dataclasses import replace
 from datetime import datetime
+from unittest.mock import Mock
 
 import anthropic
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
-from scripted_server import MODEL, PATIENCE_S, ScriptedBackend, running
+from scripted_server import MODEL, PATIENCE_S, ScriptedBackend, running, samples_of
 from wire_formats import BODIES, CHAT, MESSAGES
 
 from akunu_py import __version__
@@ -75,14 +75,6 @@ def test_health_is_that_of_the_worker(server, backend, state, status):
         "loaded": ["tiny"],
     }  # fmt: skip
     assert ("retry-after" in response.headers) == (status == 503)
-
-
-def samples_of(server):
-    return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(server.get("/metrics").text)
-        for sample in family.samples
-    }
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -173,9 +165,7 @@ def test_panic_of_a_library_is_an_error_in_the_apis_words(server, monkeypatch):
     class PanicException(BaseException):
         """As PyO3's, which is no Exception."""
 
-    def fails(*_):
-        raise PanicException("index out of range")
-
+    fails = Mock(side_effect=PanicException("index out of range"))
     monkeypatch.setattr(server.backend, "submit", fails)
     response = server.post(
         "/v1/messages", {"max_tokens": 3, "messages": [{"role": "user", "content": "Hi"}]}
@@ -200,11 +190,8 @@ def test_a_models_recommended_sampling_holds_where_nothing_is_said():
         for model, temperature, top_k in (("tiny", 0.6, 20), ("other", 0, 0)):
             params = server.get(f"/props?model={model}").json()["default_generation_settings"]
             shown = params["params"]
-            assert (shown["temperature"], shown["top_k"], shown["min_p"]) == (
-                temperature,
-                top_k,
-                0.3,
-            )
+            found = (shown["temperature"], shown["top_k"], shown["min_p"])
+            assert found == (temperature, top_k, 0.3)
             asked = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
             server.post("/v1/chat/completions", {**asked, "top_k": 5})
             config = server.backend.request.config
