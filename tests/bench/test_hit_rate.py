@@ -131,8 +131,7 @@ def test_the_result():
 
 
 def test_counts_that_depend_on_times_are_not_deterministic():
-    report = run_hit_rate(FakeEngine(SCRIPT), [ONE], draft_budget="auto")
-    result = hit_rate_findings(report)
+    result = hit_rate_findings(run_hit_rate(FakeEngine(SCRIPT), [ONE], draft_budget="auto"))
     assert "hit_rate" not in result.deterministic["total"]
     # Rows of several sizes may be rounded differently, so that not even the tokens are the same.
     assert not {"identical", "tokens"} & set(result.deterministic["total"])

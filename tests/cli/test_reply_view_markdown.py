@@ -146,8 +146,7 @@ def test_any_blocks_stream_as_they_are_at_once(lines, data):
 def test_blocks_cover_the_text(lines):
     blocks = split_blocks("\n".join(lines))
     said = {number for number, line in enumerate(lines) if line.strip()}
-    covered = {number for block in blocks for number in range(block.begin, block.end)}
-    assert said <= covered
+    assert said <= {number for block in blocks for number in range(block.begin, block.end)}
     assert [block.begin for block in blocks] == sorted({block.begin for block in blocks})
 
 

@@ -209,6 +209,5 @@ def test_where_the_file_is(tmp_path, monkeypatch):
 
 
 def test_a_wrong_variable_is_named(config):
-    output = run("chat", code=2, AKUNU_CHAT_TOP_K="many").output
-    assert "AKUNU_CHAT_TOP_K says so" in output
+    assert "AKUNU_CHAT_TOP_K says so" in run("chat", code=2, AKUNU_CHAT_TOP_K="many").output
     assert "says so" not in run("chat", "--top-k", "many", code=2, AKUNU_TOP_K="1").output

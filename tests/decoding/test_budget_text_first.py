@@ -162,8 +162,7 @@ def test_drawn_tokens_have_a_record_of_their_own():
     assert acceptance.probabilities(alone)[0] == pytest.approx(after[3])
     copied = Draft.chain([1] * 5, "auto", 30, (0.9,) * 5)
     assert acceptance.probabilities(copied)[3] > before[3] - 0.05
-    unknown = Draft.chain([1], "auto", 0, (-1.0,), drawn=1)
-    assert acceptance.probabilities(unknown)[0] < 0.1
+    assert acceptance.probabilities(Draft.chain([1], "auto", 0, (-1.0,), drawn=1))[0] < 0.1
 
 
 def test_the_beginning_of_a_draft_has_fewer_drawn_tokens():

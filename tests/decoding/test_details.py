@@ -18,8 +18,7 @@ def detail_of(draft, accepted, token, position, *, kind="recovered", length=None
 
 
 def test_a_chain_compared_with_choices():
-    draft = Draft.chain((5, 6, 7), "lookup", 2, (0.9, 0.5, 0.1))
-    detail = detail_of(draft, (0,), 9, 40)
+    detail = detail_of(Draft.chain((5, 6, 7), "lookup", 2, (0.9, 0.5, 0.1)), (0,), 9, 40)
     assert detail.drafted == (
         DraftedToken(5, -1, True, 0.9),
         DraftedToken(6, 0, False, 0.5),

@@ -60,8 +60,7 @@ def test_up_to_twice_as_many_rows_are_hoped_to_cost_no_more_than_so_far():
     costs = measured({3: 1.2})
     assert costs.cost(10, 6) == pytest.approx(1.5)
     assert costs.cost(10, 7) == pytest.approx(1.2 * 7 / 3)  # beyond, as the prior rises
-    flat_prior = CostCurve({1: 1.0})
-    assert measured({3: 2.4}, prior=flat_prior).cost(10, 6) == pytest.approx(2.4)
+    assert measured({3: 2.4}, prior=CostCurve({1: 1.0})).cost(10, 6) == pytest.approx(2.4)
 
 
 def test_outliers_of_ten_times_do_not_count():

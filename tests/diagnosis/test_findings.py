@@ -121,8 +121,7 @@ def test_cuda():
     ((severity, text),) = texts(unused)
     assert severity == "warning"
     assert "although there is a GPU: NVIDIA H200, NVIDIA L4" in text
-    used = linux(programs=smi, found=Device("cuda", "NVIDIA H200", None))
-    assert texts(used, GOOD) == []
+    assert texts(linux(programs=smi, found=Device("cuda", "NVIDIA H200", None)), GOOD) == []
     both = {**VERSIONS, "mlx-cpu": "1.0", "mlx-cuda-13": "1.0"}
     ((severity, text),) = texts(linux(programs=smi, versions=both))
     assert "both installed" in text

@@ -66,8 +66,7 @@ def everything(drafter):
 
 @given(TOKENS, TOKENS, CURVES, st.integers(-1, 40), st.integers(0, 40))
 def test_never_more_than_asked_for(prompt, reply, curve, limit, most):
-    drafter = OpenDrafter(curve=curve, max_length=most)
-    for draft in play(drafter, prompt, reply, limit):
+    for draft in play(OpenDrafter(curve=curve, max_length=most), prompt, reply, limit):
         assert len(draft) <= max(0, min(limit, most))
         assert draft.is_chain
         assert draft.source == "auto"

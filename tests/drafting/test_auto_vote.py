@@ -115,8 +115,7 @@ def test_a_separator_is_never_proposed():
 def test_contexts_count_in_votes_on_short_matches_that_disagree():
     # Three times the token 1; before the first one stand 2 (17 places before what follows) and 3.
     text = [-1, 2, 3, *range(100, 114), 1, 7, *range(200, 215), 1, 8]
-    end = [2, 3, *range(300, 313), 1]
-    text += end
+    text += [2, 3, *range(300, 313), 1]
     first, second = text.index(7), text.index(8)
     voters = voters_of([(1, second), (1, first)], text)
     assert voters == [(1, 1, second), (1, 2, first)]

@@ -105,8 +105,7 @@ def test_options_of_draws_choose_the_drafter_that_draws(offer):
     for options, model, name in (
         ({}, "a model", "auto"), (deep, "a model", "draft-model"), (deep, None, "auto"), (odd, "a model", "auto"),
     ):  # fmt: skip
-        config = GenerationConfig(draft_options=options)
-        assert registry.drafter_name(config, model) == name
+        assert registry.drafter_name(GenerationConfig(draft_options=options), model) == name
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ def engine(tmp_path_factory):
 
 
 def prompt_of(engine, *messages, **options):
-    ids = engine.chat_ids(messages, **options)
-    return engine.tokenizer.decode(ids, with_control=True)
+    return engine.tokenizer.decode(engine.chat_ids(messages, **options), with_control=True)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +55,7 @@ def test_the_prompt_ends_with_the_message(engine, last, end):
 
 def test_the_reply_is_that_of_one_text(engine):
     reply = engine.chat([U("hello"), A("The answer")], **SHORT)
-    prompt = "<|user|>\nhello<|end|>\n<|assistant|>\nThe answer"
-    plain = engine.generate(prompt, **SHORT)
+    plain = engine.generate("<|user|>\nhello<|end|>\n<|assistant|>\nThe answer", **SHORT)
     assert reply.token_ids == plain.token_ids
     assert reply.text == reply.message.text == plain.text
     assert not reply.message.reasoning

@@ -156,8 +156,7 @@ def test_more_draft_tokens_than_there_is_room_for(small, drafter, mode):
 def test_a_tree_for_a_model_that_may_take_none(tmp_path, offer, architecture, mode):
     """Attention in chunks, a recurrent state, passes of one size: chains; learned positions: not."""
     reproducible = architecture == "reproducible"
-    model = build("llama" if reproducible else architecture)
-    path = model.write(tmp_path / "model.gguf")
+    path = build("llama" if reproducible else architecture).write(tmp_path / "model.gguf")
     with Engine.load(path, reproducible=reproducible) as engine:
         options = endless(engine, max_tokens=24, **SAME_TEXT[mode])
         plain = engine.generate(PROMPT, drafter="none", **options)

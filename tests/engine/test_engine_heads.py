@@ -196,8 +196,7 @@ def test_what_is_refused(folder, gemma, tiny_gguf, tmp_path):
         Engine.load(gemma / "model", heads="own")
     with pytest.raises(UnsupportedArchitectureError, match="is an assistant for Gemma 4, and"):
         Engine.load(folder, heads=gemma / "assistant")
-    alone = write_headed_folder(tmp_path / "alone", with_head=False)
-    for model in (alone, tiny_gguf):
+    for model in (write_headed_folder(tmp_path / "alone", with_head=False), tiny_gguf):
         with pytest.raises(ConfigError, match="comes without a prediction head; name a file"):
             Engine.load(model, heads="own")
     with pytest.raises(ConfigError, match=r"nowhere does not exist; give a GGUF or safetensors"):

@@ -42,8 +42,7 @@ def test_values_are_those_of_the_logits(engine, drafter, name):
     result = stream.result
     assert tuple(found) == result.logprobs
     assert [one.token for one in found] == list(result.token_ids)
-    rows = expected(engine, result)
-    for one, row in zip(found, rows, strict=True):
+    for one, row in zip(found, expected(engine, result), strict=True):
         assert one.logprob == pytest.approx(row[one.token], abs=NEAR)
         best = np.sort(row)[::-1][:3]
         assert [value for _, value in one.top] == pytest.approx(list(best), abs=NEAR)

@@ -199,8 +199,7 @@ def test_a_stop_text_in_thoughts_does_not_end_a_chat(tmp_path, monkeypatch):
     """It did, before there was an answer; a text that is continued is all answer."""
     controls = ("<s>", "</s>", "[THINK]", "[/THINK]", "<|assistant|>", "<|end|>")
     monkeypatch.setattr(gguf_files, "CONTROL_TOKENS", controls)
-    path = gguf_files.write_tiny_llama(tmp_path / "model.gguf")
-    with Engine.load(path) as engine:
+    with Engine.load(gguf_files.write_tiny_llama(tmp_path / "model.gguf")) as engine:
         text = "[THINK]one, two[/THINK]\n\nthree, four"
         ids = tuple(engine.tokenizer.encode(text, parse_special=True)[1:])
         call = engine.check_chat([{"role": "user", "content": "a"}], stop=(",",), max_tokens=99)

@@ -189,8 +189,7 @@ def failing(error):
 def test_an_error_is_one_replys_and_an_interrupt_everybodys(asked):
     lanes = Lanes()
     lost = ValueError("lost")
-    found = dict(results([failing(lost), reply([()])], lanes, 2))
-    assert found == {0: lost, 1: "result"}
+    assert dict(results([failing(lost), reply([()])], lanes, 2)) == {0: lost, 1: "result"}
     with pytest.raises(KeyboardInterrupt):
         list(results([failing(KeyboardInterrupt()), reply([()])], lanes, 2))
     assert lanes.open == 0

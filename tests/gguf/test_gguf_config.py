@@ -16,8 +16,7 @@ from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureErro
 
 @pytest.fixture
 def parts(tmp_path):
-    path = write_tiny_llama(tmp_path / "m.gguf")
-    with GGUFFile.open(path) as file:
+    with GGUFFile.open(write_tiny_llama(tmp_path / "m.gguf")) as file:
         return dict(file.metadata), dict(file.tensors)
 
 

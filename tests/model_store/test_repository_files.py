@@ -50,8 +50,7 @@ def test_of_an_mlx_model_only_what_is_needed():
     assert (model.main, model.num_bytes, model.missing) == (None, 34, ())
     assert folder_model({"config.json": 1}) is None
     assert folder_model({"model.safetensors": 1}) is None
-    incomplete = {name: size for name, size in MLX.items() if "00001" not in name}
-    found = folder_model(incomplete)
+    found = folder_model({name: size for name, size in MLX.items() if "00001" not in name})
     assert found is not None
     assert found.missing == ("model-00001-of-00002.safetensors",)
 

@@ -154,8 +154,7 @@ def test_rows_of_other_conversations(large, reads):
     reply(session, Watched(model, reads), text_from(3, 31), max_tokens=20)
     rows = session.exchange(None)
     reply(session, Watched(model, reads), text_from(9, 12), max_tokens=50)
-    copy = session.copy(rows, 30)
-    for held in (rows, copy):
+    for held in (rows, session.copy(rows, 30)):
         session.exchange(held)
         drafter = Watched(model, reads)
         prompt = [*text_from(3, 31), 5, *text_from(9, 2)]

@@ -180,8 +180,7 @@ def test_a_quantized_assistant_in_a_gguf_file(target, assistant, tmp_path):
 
 def test_an_assistant_is_no_model(assistant, tmp_path):
     folder = write_assistant(tmp_path, assistant)
-    path = write_gguf(tmp_path / "a.gguf", gguf_tensors(assistant))
-    for place in (folder, path):
+    for place in (folder, write_gguf(tmp_path / "a.gguf", gguf_tensors(assistant))):
         with pytest.raises(
             UnsupportedArchitectureError, match=r"give (the assistant|this file) as its"
         ):

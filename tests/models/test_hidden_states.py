@@ -128,8 +128,7 @@ def test_states_of_the_accepted_path_of_a_tree(name):
     for hidden in ("normed", (1, 3)):
         recorder = Recorder(hidden)
         session.reset()
-        drafter = TreeAdversary(plain, 0)
-        text, _ = reply(session, recorder, prompt, drafter, max_tokens=60)
+        text, _ = reply(session, recorder, prompt, TreeAdversary(plain, 0), max_tokens=60)
         assert text == plain
         check(recorder, model, text)
     assert watched.passes > 8

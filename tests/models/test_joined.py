@@ -292,8 +292,7 @@ def test_a_second_pass_comes_with_the_next_one_of_all():
 
 def test_an_error_of_a_choice_is_its_own():
     lost, later = ValueError("lost"), ValueError("later")
-    found = chosen([], a=[lost], b=[ROWS, None], c=[ROWS, None, later])
-    assert found == [lost, [1], later]
+    assert chosen([], a=[lost], b=[ROWS, None], c=[ROWS, None, later]) == [lost, [1], later]
     for end in (KeyboardInterrupt(), SystemExit()):
         with pytest.raises(type(end)):
             chosen([], a=[ROWS, None], b=[ROWS, end])

@@ -256,12 +256,10 @@ def test_a_file_of_hosts_starts_the_ranks(tmp_path, model):
         "real = os.execv; os.execv = lambda _, words: real(sys.executable, "
         f"[sys.executable, '-c', {launcher!r}, *words[1:]]); sys.argv[0] = 'akunu'; main()"
     )
-    done = python("-c", script, *command)
-    assert json.loads(done.stdout)["stats"]["output_tokens"] == 24
+    assert json.loads(python("-c", script, *command).stdout)["stats"]["output_tokens"] == 24
 
 
 def test_another_command_is_refused(tmp_path, model):
-    results = run(tmp_path, 2, [*AKUNU, "tune", str(model)])
-    for code, _, errors in results:
+    for code, _, errors in run(tmp_path, 2, [*AKUNU, "tune", str(model)]):
         assert code == 2, errors
         assert "akunu tune runs on one machine" in errors

@@ -83,5 +83,4 @@ def test_only_plain_steps_are_measured(path):
     """`akunu tune` feeds drafts of its own, which such caches cannot drop."""
     with Engine.load(path) as engine:
         assert list(engine.tune(PROMPTS[0], repeats=1).costs) == [1]
-        reply = engine.generate(PROMPTS[0], max_tokens=10, drafter="auto")
-        assert reply.stats.drafted == 0
+        assert engine.generate(PROMPTS[0], max_tokens=10, drafter="auto").stats.drafted == 0

@@ -68,8 +68,7 @@ def test_the_token_after_a_draft_may_be_the_one_whose_row_is_there(model):
         for part in (drawn[:2], drawn[2:]):
             text += part
             drafts.extend(part)
-        found = [token.token for token in drafts.draw(2)]
-        assert found == expected(model, text, 2, config)
+        assert [token.token for token in drafts.draw(2)] == expected(model, text, 2, config)
 
 
 def test_what_cannot_be_dropped_is_fed_again_from_the_last_draft_on(model):

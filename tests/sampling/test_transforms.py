@@ -122,8 +122,7 @@ def test_the_chain_is_mlx_lms(seed, temperature, top_p, min_p, top_k, history):
     ours = chain.log_probabilities(logits_of(seed), history[-20:])
 
     row = logits_of(seed)
-    processors = sample_utils.make_logits_processors({9: 2.0}, 1.2, 20, 0.4, 20, 0.1, 20)
-    for process in processors:
+    for process in sample_utils.make_logits_processors({9: 2.0}, 1.2, 20, 0.4, 20, 0.1, 20):
         row = process(mx.array(history, dtype=mx.int32), row)
     row = row - mx.logsumexp(row, keepdims=True)
     with uncompiled():
@@ -154,8 +153,7 @@ def test_greedy_skips_filters_and_keeps_the_models_type():
     chain = TransformChain.from_config(GenerationConfig(top_k=3, top_p=0.1, min_p=0.5), SIZE)
     assert chain.greedy
     assert chain.filters == ()
-    row = logits_of(1).astype(mx.bfloat16)
-    assert chain.log_probabilities(row).dtype == mx.bfloat16
+    assert chain.log_probabilities(logits_of(1).astype(mx.bfloat16)).dtype == mx.bfloat16
 
 
 def test_a_bias_outside_the_vocabulary_is_named():

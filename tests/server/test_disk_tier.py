@@ -630,8 +630,7 @@ def test_a_full_disk_costs_the_entry_alone(engine, tmp_path, monkeypatch, caplog
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError, Exception])
 @pytest.mark.parametrize("at", ["write_arrays", "_sha256", "_stored"])
 def test_whatever_a_write_raises_costs_the_entry_alone(engine, tmp_path, monkeypatch, at, error):
-    cache = PrefixCache(1 << 28, tier_of(engine, tmp_path), rest_s=0)
-    worker = Worker(engine, cache=cache)
+    worker = Worker(engine, cache=PrefixCache(1 << 28, tier_of(engine, tmp_path), rest_s=0))
     tried = threading.Event()
 
     def fail(*_):

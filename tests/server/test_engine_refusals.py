@@ -36,8 +36,7 @@ def answer(schema):
 
 
 def custom(expression):
-    grammar = {"syntax": "regex", "definition": expression}
-    format_ = {"type": "grammar", "grammar": grammar}
+    format_ = {"type": "grammar", "grammar": {"syntax": "regex", "definition": expression}}
     return {"tools": [{"type": "custom", "custom": {"name": "p", "format": format_}}]}
 
 

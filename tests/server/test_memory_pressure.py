@@ -119,8 +119,7 @@ def test_a_server_gives_back_what_it_keeps_for_later(mac, toy, caplog):
         assert worker.models.tidy_in() == pytest.approx(1.9)
         idle(worker, mac, 1.9)
     assert 0 < cache.nbytes <= whole / 2
-    newest = [entry.key[0] for entry in entries(cache)][-1]
-    assert newest == toy.prompt_ids(TEXTS[-1])[0]
+    assert [entry.key[0] for entry in entries(cache)][-1] == toy.prompt_ids(TEXTS[-1])[0]
     assert "macOS is short of memory" in caplog.text
     mac.level = 4
     idle(worker, mac, 2)

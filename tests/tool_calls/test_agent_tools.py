@@ -96,8 +96,7 @@ def example(schema, whole, root):
 )
 def test_calls_of_agents(agent, name):
     format_ = format_of(name)
-    given = [Tool(name, "", schema) for name, schema in SENT[agent].items()]
-    known = enforceable(given)
+    known = enforceable([Tool(name, "", schema) for name, schema in SENT[agent].items()])
     assert sum((one.loosened for one in known), ()) == LOST.get(agent, ())
     tools = [one.tool for one in known]
     assert not unwritten(format_, tools)

@@ -274,8 +274,7 @@ def test_statistics_of_the_last_reply_and_of_this_run(conversation, notes):
 
 
 def test_settings_are_listed_as_wide_as_the_terminal(conversation, notes):
-    actions = Actions(conversation, Tools(notes.append, lambda _: None, None, lambda: 50))
-    do(actions, "/set")
+    do(Actions(conversation, Tools(notes.append, lambda _: None, None, lambda: 50)), "/set")
     assert max(map(len, notes[-1].splitlines()[:-1])) <= 50
 
 

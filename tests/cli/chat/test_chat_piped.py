@@ -46,8 +46,7 @@ def test_a_context_that_fills_up_in_a_reply_and_then_drops_turns(tiny_gguf, tmp_
 
 def test_a_reply_that_repeats_itself_is_ended(roomy_gguf):
     options = (roomy_gguf, "AKUNU_LOGIT_BIAS=298=1e6", "--max-tokens", 200)
-    lines = "hello\n/show\n/set stop-loops off\n/retry\n/show\n"
-    _, notes = chat(*options, lines=lines)
+    _, notes = chat(*options, lines="hello\n/show\n/set stop-loops off\n/retry\n/show\n")
     assert notes.count("the reply repeated itself and was ended; /set stop-loops off lets") == 1
     assert "ended: it repeated itself" not in notes
     assert notes.count("ended by the token limit") == 1

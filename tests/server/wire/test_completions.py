@@ -23,8 +23,7 @@ def test_object_and_stream(server):
     options = {"stream": True, "stream_options": {"include_usage": True}}
     *chunks, done = [value for _, value in events_of(server.post(PATH, {"prompt": "x"} | options))]
     assert done == "[DONE]"
-    texts = [chunk["choices"][0]["text"] for chunk in chunks[:-1]]
-    assert "".join(texts) == "Hello world"
+    assert "".join([chunk["choices"][0]["text"] for chunk in chunks[:-1]]) == "Hello world"
     assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
     assert chunks[-1]["usage"] == whole["usage"]
     assert chunks[-1]["choices"] == []

@@ -85,8 +85,7 @@ def test_two_calls(server, backend):
 
 def test_lines_while_nothing_comes():
     patience = Patience(first_s=0.01, keep_alive_s=0.02)
-    backend = ScriptedBackend([[Pause(0.2), *said("x")]])
-    with running(backend, patience=patience) as server:
+    with running(ScriptedBackend([[Pause(0.2), *said("x")]]), patience=patience) as server:
         lines = lines_of(server.post(GENERATE, BODIES[GENERATE] | STREAMED))
     assert [text_of(line, GENERATE) for line in lines[:2]] == ["", ""]
     assert sum(text_of(line, GENERATE) == "x" for line in lines) == 1

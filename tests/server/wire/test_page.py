@@ -87,8 +87,7 @@ def test_scripts_make_no_markup_of_text_and_keep_nothing_but_chats(server):
 
 
 def test_page_needs_no_key_and_its_requests_do():
-    access = Access(key_digests=digests([KEY]))
-    with running(access=access) as server:
+    with running(access=Access(key_digests=digests([KEY]))) as server:
         assert server.get("/").status_code == 200
         assert server.get("/v1/models").status_code == 401
         assert server.get("/props").status_code == 401

@@ -375,8 +375,7 @@ def test_errors_say_what_to_do(server, backend, open_page):
 
 
 def test_server_that_goes_away(open_page):
-    backend = ScriptedBackend([[ACCEPTED, ContentDelta("Half a"), Pause()]])
-    with running(backend) as server:
+    with running(ScriptedBackend([[ACCEPTED, ContentDelta("Half a"), Pause()]])) as server:
         page = open_page(server)
         ask(page)
         expect(last_reply(page).locator(".answer")).to_have_text("Half a")

@@ -170,8 +170,7 @@ def test_other_protocols_are_not_begun(server):
 
 def test_a_flood_on_one_connection(server):
     """Each request is answered, in order, and others are served meanwhile."""
-    one = head(server, "/health", method="GET")
-    assert statuses(raw(server, one * 500)) == [200] * 500
+    assert statuses(raw(server, head(server, "/health", method="GET") * 500)) == [200] * 500
     broken = head(server, CHAT, "Content-Length: 2", method="POST") + b"[]"
     assert statuses(raw(server, broken * 200)) == [400] * 200
     still_serves(server)
