@@ -51,18 +51,6 @@ def test_too_few_items_have_no_speedup():
     assert rows["config"][place : place + 4] == (None, "not enough items", None, None)
 
 
-def ratios_alone(figures, path=""):
-    """Yield the paths of ratios that have no interval beside them, in nested figures."""
-    for name, value in figures.items():
-        if isinstance(value, dict):
-            if "ratio" in value:
-                assert (value["ratio"] is None) == (value["low"] is None) == (value["high"] is None)
-            else:
-                yield from ratios_alone(value, f"{path}/{name}")
-        elif name != "looping_share" and any(word in name for word in ("speed", "ratio", "share")):
-            yield f"{path}/{name}"
-
-
 def test_a_difference_is_reported_with_its_place_and_margin():
     engine = FakeEngine(SCRIPT, logits=(0.0, 3.0, 2.5))
     report = run_hit_rate(engine, [ONE, THREE])
