@@ -46,7 +46,6 @@ def tiny_gemma(name="small", *, vocabulary=VOCABULARY - 1, seed=1):
 
 
 def random_assistant(target, *, clusters=False, layers=LAYERS, seed=2, **options):
-    """A random assistant for a target."""
     arguments = {
         "hidden_size": HIDDEN, "num_hidden_layers": len(layers), "intermediate_size": 48,
         "num_attention_heads": 4, "head_dim": target.args.head_dim,
@@ -203,7 +202,6 @@ def config_of(assistant, **changes):
 
 
 def write_assistant(folder, assistant, **changes):
-    """Write an assistant's folder."""
     write(folder / "model.safetensors", checkpoint(assistant))
     (folder / "config.json").write_text(json.dumps(config_of(assistant, **changes)))
     return folder

@@ -42,7 +42,6 @@ def dflash_of(target, *, layers=LAYERS, block=BLOCK, mask=MASK, rope=None, kind=
 
 
 def random_dflash(target, *, seed=2, **options):
-    """A random head."""
     head = dflash_of(target, **options)
     mx.random.seed(seed)
 
@@ -92,7 +91,6 @@ def random_medusa(target, *, vocabulary=None, num_layers=2):
 
 
 def random_blockwise(target, *, vocabulary=None):
-    """A random head of blockwise parallel decoding."""
     _, decoder = decoder_of(target)
     width = decoder.norm.weight.shape[0]
     places = [BlockwisePlace(width, 80) for _ in range(BLOCK - 1)]
@@ -201,5 +199,4 @@ def tensors_of(head):
 
 
 def write_dflash(folder, head, config=dflash_config, **changes):
-    """Write a folder with a head."""
     return write_eagle(folder, tensors_of(head), config(head, **changes))

@@ -108,7 +108,6 @@ def eagle_tensors(head, *, layer="midlayer."):
 
 
 def write_eagle(folder, arrays, config):
-    """Write a folder with a head."""
     write(folder / "model.safetensors", arrays)
     (folder / "config.json").write_text(json.dumps(config))
     return folder

@@ -46,7 +46,6 @@ def _permuted(array, heads):
 
 
 def gguf_of_eagle(head):
-    """Tensors and keys of an EAGLE-3 head."""
     args = head.midlayer.args
     arrays = {
         _name(name): np.array(array) for name, array in eagle_tensors(head).items() if name != "t2d"

@@ -66,7 +66,6 @@ def tiny_target(name):
 
 
 def random_head(target, seed=2):
-    """A random head of a target."""
     family = family_of(target)
     head = make_head(target, single_layer(target, family), family)
     _draw(head, seed)

@@ -213,7 +213,6 @@ class ScriptedBackend:
 
     @property
     def request(self):
-        """The last request."""
         return self.requests[-1]
 
     def play(self, *scripts):

@@ -67,7 +67,6 @@ def test_on_metal_tuning_repeats_the_race(monkeypatch, tmp_path):
 
 
 def costs_of(engine):
-    """The costs of passes that an engine knows."""
     return engine._memories.costs.state.costs
 
 

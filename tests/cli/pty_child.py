@@ -79,7 +79,6 @@ class PtyChild:
         self.until(words)
 
     def leave(self):
-        """Leave a chat."""
         self.ready()
         self.type("/exit\r")
         assert self.wait() == 0

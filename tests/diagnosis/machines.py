@@ -83,7 +83,6 @@ def mac(**values):
 
 
 def linux(**changes):
-    """A Linux machine."""
     texts = {
         "/proc/cpuinfo": "processor : 0\nmodel name\t: AMD EPYC 9\ncache : 1\nmodel name\t: other"
     }

@@ -8,6 +8,5 @@ def run(worker):
 
 
 def until(worker, condition):
-    """Make turns until a condition holds."""
     while not condition():
         worker.step()

@@ -50,7 +50,6 @@ def until(condition):
 
 
 def under_way(pulling):
-    """The fetches that are under way."""
     return list(pulling.pulls._running.values())
 
 
