@@ -9,29 +9,15 @@ from akunu_py.gguf import BLOCK_TYPES, TensorInfo
 
 TYPES = {block.name: block for block in BLOCK_TYPES.values()}
 
+_FIRST = "Q4_0 Q5_0 Q8_0 Q1_0 Q2_0 IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S IQ2_XS IQ2_XXS IQ1_S"
 HALVES = {
-    "Q4_0": (0,),
-    "Q4_1": (0, 2),
-    "Q5_0": (0,),
-    "Q5_1": (0, 2),
-    "Q8_0": (0,),
+    **dict.fromkeys(_FIRST.split(), (0,)),
+    **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
     "Q2_K": (80, 82),
     "Q3_K": (108,),
-    "Q4_K": (0, 2),
-    "Q5_K": (0, 2),
     "Q6_K": (208,),
     "TQ1_0": (52,),
     "TQ2_0": (64,),
-    "Q1_0": (0,),
-    "Q2_0": (0,),
-    "IQ4_NL": (0,),
-    "IQ4_XS": (0,),
-    "IQ3_S": (0,),
-    "IQ3_XXS": (0,),
-    "IQ2_S": (0,),
-    "IQ2_XS": (0,),
-    "IQ2_XXS": (0,),
-    "IQ1_S": (0,),
     "IQ1_M": (-1,),
 }
 """Where each type's block keeps float16 numbers; -1: in the top nibbles of the last four words."""

@@ -63,14 +63,14 @@ from akunu_py.models.load import load_model
 class Kind:
     """A kind of head in a safetensors file, perhaps with a config."""
 
-    target: Callable[[], nn.Module]
     head: Callable[[nn.Module], nn.Module]
-    tensors: Callable[[nn.Module], dict[str, mx.array]]
     config: Callable[[nn.Module], dict[str, Any]]
-    matrix: str
+    tensors: Callable[[nn.Module], dict[str, mx.array]] = tensors_of
+    target: Callable[[], nn.Module] = lambda: build_family("llama")
+    matrix: str = "fc.weight"
     """A matrix of the head as wide as what it takes, by its name in files and its own path."""
 
-    norm: str
+    norm: str = "norm.weight"
     """A norm, likewise."""
 
     path: Callable[[str], str] = lambda name: name
@@ -305,42 +305,27 @@ KINDS = {
         file="mtp.safetensors",
     ),
     "EAGLE-3": Kind(
-        target=lambda: build_family("llama"),
         head=lambda target: random_eagle(target, vocabulary=40),
         tensors=eagle_tensors,
         config=eagle_config,
-        matrix="fc.weight",
-        norm="norm.weight",
         damage=LAYER + EAGLE,
         unknown=[*EAGLE_UNKNOWN, *FORMS],
     ),
     "DFlash": Kind(
-        target=lambda: build_family("llama"),
         head=random_dflash,
-        tensors=tensors_of,
         config=dflash_config,
-        matrix="fc.weight",
-        norm="norm.weight",
         damage=LAYER + DFLASH,
         unknown=DFLASH_UNKNOWN,
     ),
     "DFlash 2": Kind(
-        target=lambda: build_family("llama"),
         head=random_dflash2,
-        tensors=tensors_of,
         config=dflash2_config,
-        matrix="fc.weight",
-        norm="norm.weight",
         damage=DFLASH2,
         unknown=[(stated("markov_rank", 256), "markov_rank")],
     ),
     "DSpark": Kind(
-        target=lambda: build_family("llama"),
         head=lambda target: random_dspark(target, vocabulary=40),
-        tensors=tensors_of,
         config=dspark_config,
-        matrix="fc.weight",
-        norm="norm.weight",
         damage=DSPARK,
         unknown=[(stated("selector_rank", 256), "selector_rank")],
     ),

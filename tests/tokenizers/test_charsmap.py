@@ -34,6 +34,10 @@ def charsmap(units, texts=b"x\0"):
     return np.frombuffer(len(words).to_bytes(4, "little") + words + texts, np.uint8)
 
 
+def with_child(**child):
+    return [*GOOD[:97], unit(label=97, **child), *GOOD[98:]]
+
+
 GOOD = [unit()] * 256
 DAMAGED = {
     "not bytes": np.zeros(9, np.int32),
@@ -46,15 +50,8 @@ DAMAGED = {
     "no trie": charsmap([], b"x\0"),
     "a trie that is too small": charsmap(GOOD[:255]),
     "a root that leads out": charsmap([unit(offset=300), *GOOD]),
-    "a child that leads out": charsmap(
-        [unit(), *(unit(label=97, offset=1 << 20) if i == 97 else unit() for i in range(1, 256))]
-    ),
-    "a far child": charsmap(
-        [
-            unit(),
-            *(unit(label=97, offset=5, far=True) if i == 97 else unit() for i in range(1, 256)),
-        ]
-    ),
+    "a child that leads out": charsmap(with_child(offset=1 << 20)),
+    "a far child": charsmap(with_child(offset=5, far=True)),
     "a value beyond the texts": charsmap([unit(leaf=True), *GOOD]),
 }
 

@@ -15,20 +15,14 @@ FORMATS = {
 }  # fmt: skip
 # What an option of a kind is given, and becomes.
 VALUES = {Number: (0.5, 0.5), Count: (7, 7), Switch: (True, True), Texts: (["END"], ("END",)), Biases: ({"5": -100}, {5: -100})}  # fmt: skip
+PENALTY = {"repetition_penalty": "repeat_penalty"}
+OF_OLLAMA = PENALTY | {"max_tokens": "num_predict", "penalty_window": "repeat_last_n"}
 OTHER_NAMES = {
-    (CHAT, "max_tokens"): "max_completion_tokens",
-    (CHAT, "repetition_penalty"): "repeat_penalty",
-    (MESSAGES, "stop"): "stop_sequences",
-    (RESPONSES, "max_tokens"): "max_output_tokens",
-    **{
-        (path, name): field
-        for path in (OLLAMA, GENERATE)
-        for name, field in {
-            "max_tokens": "num_predict",
-            "repetition_penalty": "repeat_penalty",
-            "penalty_window": "repeat_last_n",
-        }.items()
-    },
+    CHAT: PENALTY | {"max_tokens": "max_completion_tokens"},
+    MESSAGES: {"stop": "stop_sequences"},
+    RESPONSES: {"max_tokens": "max_output_tokens"},
+    OLLAMA: OF_OLLAMA,
+    GENERATE: OF_OLLAMA,
 }
 OPTIONS = [
     (path, one.name)
@@ -55,7 +49,7 @@ def test_formats_have_these_options():
 def test_an_option_reaches_the_backend(server, backend, path, name):
     [kind] = (type(one.kind) for one in options_of(GenerationConfig) if one.name == name)
     value, expected = VALUES[kind]
-    given = {OTHER_NAMES.get((path, name), name): value}
+    given = {OTHER_NAMES.get(path, {}).get(name, name): value}
     response = server.post(
         path, BODIES[path] | ({"options": given} if path in {OLLAMA, GENERATE} else given)
     )

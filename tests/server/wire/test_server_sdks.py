@@ -345,6 +345,42 @@ def test_llm(server, backend, tmp_path, monkeypatch):
         assert history(backend) == EXPECTED
 
 
+async def asked_by_pydantic_ai(server, api, stream):
+    # Imported in the worker that has this test alone: it takes a second.
+    httpx2 = pytest.importorskip("httpx2", reason="pydantic-ai-slim[openai] brings httpx2")
+    pydantic_ai = pytest.importorskip("pydantic_ai", reason="it is not installed")
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    # A client of the test's own: the library's stays open.
+    async with httpx2.AsyncClient() as client:
+        options = {"base_url": f"{server.url}/v1", "api_key": KEY, "http_client": client}
+        kind = OpenAIChatModel if api == "chat" else OpenAIResponsesModel
+        agent = pydantic_ai.Agent(kind("tiny", provider=OpenAIProvider(**options)))
+
+        @agent.tool_plain
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        if not stream:
+            return (await agent.run("1+2? 3+4?")).output
+        async with agent.run_stream("1+2? 3+4?") as result:
+            return "".join([piece async for piece in result.stream_text(delta=True)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_pydantic_ai(server, backend, api, stream):
+    # Without a text before the calls, which run_stream would take for the answer.
+    backend.play(called(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})), ANSWER)
+    assert asyncio.run(asked_by_pydantic_ai(server, api, stream)) == "3 and 7"
+    asked, (role, _, calls), *results = EXPECTED
+    assert history(backend) == [asked, (role, "", calls), *results]
+    assert backend.request.tools[0].name == "add"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_ollama(ollama_client, backend, stream):
     backend.play(TWO_CALLS, ANSWER)
