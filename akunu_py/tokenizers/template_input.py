@@ -22,7 +22,7 @@ Value = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TemplateForm:
     """How to give messages to a template."""
 
     # Whether a user's content of several texts is a list; otherwise it is one text.
@@ -33,12 +33,12 @@ class Form:
 
 
 _CALL_FORMS = (
-    Form(),
-    Form(no_text=None),  # DeepSeek R1 writes calls only in messages without content
-    Form(json_text=True),  # functionary concatenates it with texts
-    Form(json_text=True, no_text=None),
+    TemplateForm(),
+    TemplateForm(no_text=None),  # DeepSeek R1 writes calls only in messages without content
+    TemplateForm(json_text=True),  # functionary concatenates it with texts
+    TemplateForm(json_text=True, no_text=None),
 )
-_OTHERWISE = Form(no_text=" ")  # Command A Reasoning fails where there is no first character
+_OTHERWISE = TemplateForm(no_text=" ")  # Command A Reasoning fails without a first character
 _ASK = Message("user", "probe_question")
 _TOOL = Tool(
     "probe_tool",
@@ -84,7 +84,7 @@ class TemplateInput:
                 "the model's chat template leaves tools out; describe them in a message, or use a "
                 "model that was made for calling tools"
             )
-        form: Form | None = Form()
+        form: TemplateForm | None = TemplateForm()
         if any(message.tool_calls for message in messages):
             form = self._call_form
         if form is None:
@@ -104,7 +104,7 @@ class TemplateInput:
     def _writes(self, messages: Sequence[Message], in_order: bool) -> bool:
         """Whether the template writes all words of a sample; in their order, and once each."""
         called = any(message.tool_calls or message.role == "tool" for message in messages)
-        form = (self._call_form if called else None) or Form()
+        form = (self._call_form if called else None) or TemplateForm()
         # Templates for tool use alone fail without tools.
         text = self._probe(messages, form, tools=called) or self._probe(messages, form) or ""
         words = list(words_of(messages))
@@ -117,12 +117,12 @@ class TemplateInput:
         if system not in self._tools_written:
             asked = (Message("system", "probe_system"), _ASK) if system else (_ASK,)
             # A failure says nothing: the conversation itself may succeed.
-            text = self._probe(asked, Form())
+            text = self._probe(asked, TemplateForm())
             self._tools_written[system] = text is None or _TOOL.name in text
         return self._tools_written[system]
 
     @cached_property
-    def _called(self) -> dict[Form, str]:
+    def _called(self) -> dict[TemplateForm, str]:
         """The output for a call and its result in each form that the template accepts."""
         for forms in (_CALL_FORMS, (_OTHERWISE,)):
             made = ((form, self._probe(_CALLED, form)) for form in forms)
@@ -131,13 +131,13 @@ class TemplateInput:
         return {}
 
     @cached_property
-    def _call_form(self) -> Form | None:
+    def _call_form(self) -> TemplateForm | None:
         """The form of calls; None if the template leaves them out in every form."""
         for form, text in self._called.items():
             # An object that a template prints directly appears in Python's notation.
             if "probe_key" in text and "probe_value" in text and "'probe_key':" not in text:
                 return form
-        return None if self._called else Form()
+        return None if self._called else TemplateForm()
 
     @cached_property
     def _writes_results(self) -> bool:
@@ -145,12 +145,14 @@ class TemplateInput:
 
     @cached_property
     def _takes_parts(self) -> bool:
-        text = self._probe((_PARTED,), Form(parts=True)) or ""
+        text = self._probe((_PARTED,), TemplateForm(parts=True)) or ""
         # A list that a template prints directly also has both texts, in quotes.
         printed = "'probe_first'" in text or '"probe_first"' in text
         return "probe_first" in text and "probe_second" in text and not printed
 
-    def _probe(self, messages: Sequence[Message], form: Form, *, tools: bool = True) -> str | None:
+    def _probe(
+        self, messages: Sequence[Message], form: TemplateForm, *, tools: bool = True
+    ) -> str | None:
         """Return the output for messages and a tool, None if the template fails."""
         try:
             return self._render(write_messages(messages, form), [_tool(_TOOL)] if tools else None)
@@ -160,12 +162,12 @@ class TemplateInput:
             return None
 
 
-def write_messages(messages: Sequence[Message], form: Form) -> list[Value]:
+def write_messages(messages: Sequence[Message], form: TemplateForm) -> list[Value]:
     """Return messages in a form."""
     return [_message(message, form) for message in messages]
 
 
-def _message(message: Message, form: Form) -> Value:
+def _message(message: Message, form: TemplateForm) -> Value:
     value: Value = {"role": message.role, "content": message.text}
     # A template that takes parts takes them from users.
     if form.parts and message.role == "user" and not isinstance(message.content, str):
@@ -185,7 +187,7 @@ def _message(message: Message, form: Form) -> Value:
     return value
 
 
-def _call(call: ToolCall, form: Form) -> Value:
+def _call(call: ToolCall, form: TemplateForm) -> Value:
     arguments: object = call.arguments
     if form.json_text:
         arguments = json.dumps(arguments, ensure_ascii=False)

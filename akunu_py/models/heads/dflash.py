@@ -22,7 +22,7 @@ from mlx import nn
 from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3 import Attention, ModelArgs, TransformerBlock
 
-from akunu_py.models.heads.head import BlockHead, SharedLayers, Step
+from akunu_py.models.heads.head import BlockHead, SharedLayers, WalkStep
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class DFlashHead(BlockHead):
         cap = self.form.cap
         return found if cap is None else mx.tanh(found / cap) * cap
 
-    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+    def walk(self, hidden: mx.array, count: int | None = None) -> WalkStep:
         hidden = hidden[:, :count]
         rows = iter(mx.split(self.logits(hidden), hidden.shape[1], axis=1))
         return lambda _: (next(rows), None)

@@ -18,7 +18,7 @@ from mlx_lm.models.cache import KVCache
 from mlx_lm.models.qwen3 import ModelArgs
 
 from akunu_py.models.heads.dflash import BlockForm, DFlashHead
-from akunu_py.models.heads.head import SharedLayers, Step, spread
+from akunu_py.models.heads.head import SharedLayers, WalkStep, spread
 
 
 class DFlash2Head(DFlashHead):
@@ -52,7 +52,7 @@ class DFlash2Head(DFlashHead):
         if rank:
             self.candidate_selector = Selector(args.hidden_size, vocabulary, rank, candidates)
 
-    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+    def walk(self, hidden: mx.array, count: int | None = None) -> WalkStep:
         hidden = hidden[:, :count]
         if "candidate_selector" not in self:
             return super().walk(hidden)
@@ -116,7 +116,7 @@ class Selector(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         self.successor_codebook = nn.Embedding(vocabulary, rank)
         self._candidates = candidates
 
-    def walk(self, normed: mx.array, logits: mx.array) -> Step:
+    def walk(self, normed: mx.array, logits: mx.array) -> WalkStep:
         """Go through a block, for states [1, m, H] after the last norm and their logits."""
         ids = mx.argpartition(-logits, self._candidates - 1, axis=-1)[..., : self._candidates]
         own = mx.take_along_axis(logits, ids, axis=-1)

@@ -16,7 +16,7 @@ from mlx import nn
 from mlx_lm.models.qwen3 import ModelArgs
 
 from akunu_py.models.heads.dflash import BlockForm, DFlashHead
-from akunu_py.models.heads.head import DraftOutput, SharedLayers, Step, spread
+from akunu_py.models.heads.head import DraftOutput, SharedLayers, WalkStep, spread
 
 MarkovForm = Literal["vanilla", "gated", "rnn"]
 
@@ -52,7 +52,7 @@ class DSparkHead(DFlashHead):
             self.confidence_head.proj = nn.Linear(confidence, 1)
         self._confidence = confidence
 
-    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+    def walk(self, hidden: mx.array, count: int | None = None) -> WalkStep:
         normed = self.norm(hidden[:, :count])
         logits = self.logits_of_normed(normed)
         markov = self.get("markov_head")

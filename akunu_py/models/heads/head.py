@@ -63,7 +63,7 @@ class CachedHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         raise NotImplementedError
 
 
-Step = Callable[[mx.array], tuple[mx.array, mx.array | None]]
+WalkStep = Callable[[mx.array], tuple[mx.array, mx.array | None]]
 """Takes the token of a place, [1]; returns the logits of the next place, [1, 1, vocab], and the
 chance [1] that its token stays if those before do, None where the head estimates none."""
 
@@ -82,7 +82,7 @@ class BlockHead(CachedHead):
         """Return how many tokens a block guesses behind the last one."""
         raise NotImplementedError
 
-    def walk(self, hidden: mx.array, count: int | None = None) -> Step:
+    def walk(self, hidden: mx.array, count: int | None = None) -> WalkStep:
         """Return a function that goes through the first `count` places, one a call.
 
         `hidden` are the states [1, m, H] that a call returned.

@@ -23,7 +23,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.heads.families import check_between_layers, decoder_of, shared_layers
-from akunu_py.models.heads.head import BlockHead, DraftOutput, SharedLayers, Step, spread
+from akunu_py.models.heads.head import BlockHead, DraftOutput, SharedLayers, WalkStep, spread
 from akunu_py.models.heads.stored_weights import OFFSETS, StoredHead
 from akunu_py.models.library_errors import from_library
 
@@ -59,7 +59,7 @@ class ParallelHead(BlockHead):
         step = self.walk(hidden)
         return mx.concatenate([step(mx.array([0]))[0] for _ in range(hidden.shape[1])], axis=1)
 
-    def walk(self, hidden: mx.array, count: int | None = None) -> Step:  # noqa: ARG002 - none is computed unasked
+    def walk(self, hidden: mx.array, count: int | None = None) -> WalkStep:  # noqa: ARG002 - none is computed unasked
         places = iter(range(self.num_guessed - hidden.shape[1], self.num_guessed))
 
         def step(_: mx.array) -> tuple[mx.array, None]:

@@ -11,7 +11,7 @@ import mlx.core as mx
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.drawing import DrawingModel
-from akunu_py.models.heads.head import BlockHead, CachedHead, DraftOutput, Step
+from akunu_py.models.heads.head import BlockHead, CachedHead, DraftOutput, WalkStep
 from akunu_py.models.rollback.caches import RollbackCaches
 from akunu_py.protocols import Hidden
 from akunu_py.sampling.draft_sampler import Draw
@@ -285,7 +285,7 @@ class BlockTokenModel(HeadTokenModel):
         self.at_once = head.num_guessed
         # Rows that a draw may need, the way through them, and the chance of the last one's token.
         self._limit = 0
-        self._step: Step = _not_begun
+        self._step: WalkStep = _not_begun
         self._chance: mx.array | None = None
 
     def draw(

@@ -18,7 +18,7 @@ from akunu_py.models.attention import largest_part, met, won
 from akunu_py.models.cache import make_caches
 from akunu_py.models.load_steps import Steps
 from akunu_py.models.measured_file import Measured, MeasuredFile
-from akunu_py.models.metal.few_rows import BODY, HEADER, Form
+from akunu_py.models.metal.few_rows import BODY, HEADER, MatrixForm
 from akunu_py.models.metal.layers import form_of, give_few_rows
 from akunu_py.models.metal.race import SIZES, Raced, race, race_attention
 from akunu_py.models.passes.forward import forward_of
@@ -73,7 +73,7 @@ def choose_products(model: nn.Module) -> Steps[tuple[tuple[str, str], ...]]:
 
 def _products(model: nn.Module) -> dict[str, _Contest]:
     """Return races of products, those with the most weights first."""
-    shapes: dict[tuple[Form, str], list[nn.Module]] = {}
+    shapes: dict[tuple[MatrixForm, str], list[nn.Module]] = {}
     for _, layer in model.named_modules():
         form = form_of(layer)
         if form is not None:

@@ -29,7 +29,7 @@ _SIMDGROUPS = 2
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Form:
+class MatrixForm:
     """Shape and form of a quantized matrix [outs, cols]."""
 
     outs: int
@@ -56,7 +56,7 @@ class Form:
 
 
 def few_rows(
-    x: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, form: Form
+    x: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, form: MatrixForm
 ) -> mx.array:
     """Multiply x [..., cols], with up to 16 rows, by the transposed matrix; [..., outs].
 
@@ -69,7 +69,7 @@ def few_rows(
 
 
 @functools.cache
-def _launch(form: Form, rows: int, kind: mx.Dtype) -> dict[str, Any]:
+def _launch(form: MatrixForm, rows: int, kind: mx.Dtype) -> dict[str, Any]:
     """Return how the kernel is launched; made once, since a pass has hundreds of products."""
     tile, outputs = form.tile(rows)
     return {

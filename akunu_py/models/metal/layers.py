@@ -7,7 +7,7 @@ import mlx.core as mx
 from mlx import nn
 
 from akunu_py.models.layers import Planes, PlanesEmbedding, PlanesLinear
-from akunu_py.models.metal.few_rows import Form, few_rows
+from akunu_py.models.metal.few_rows import MatrixForm, few_rows
 
 _LEAST_WEIGHTS = 1 << 18
 """Smaller matrices are read from the GPU's caches, and take no share of a pass worth a race."""
@@ -16,12 +16,12 @@ _LEAST_COLUMNS = 256
 """MLX has another kernel for one row of 64 or 128 columns."""
 
 
-def form_of(layer: nn.Module) -> Form | None:
+def form_of(layer: nn.Module) -> MatrixForm | None:
     """Return the form of a layer's weights; None where the kernel is not for them."""
     if type(layer) not in _WITH_FEW_ROWS or getattr(layer, "mode", "affine") != "affine":
         return None
     outs, words = layer.weight.shape
-    form = Form(outs, words * 32 // layer.bits, layer.bits, layer.group_size)
+    form = MatrixForm(outs, words * 32 // layer.bits, layer.bits, layer.group_size)
     # The kernel reads these types alone, and mixed ones are widened first.
     if layer.scales.dtype not in (mx.float16, mx.bfloat16, mx.float32):
         return None
@@ -29,7 +29,7 @@ def form_of(layer: nn.Module) -> Form | None:
     return form if large and layer.biases.dtype == layer.scales.dtype else None
 
 
-def give_few_rows(layers: Iterable[nn.Module], form: Form, rows: Sequence[int]) -> None:
+def give_few_rows(layers: Iterable[nn.Module], form: MatrixForm, rows: Sequence[int]) -> None:
     """Let the kernel multiply so many rows with layers' weights, in place of MLX's product."""
     for layer in layers if rows else ():
         # The parameters, the name and the place of the layer stay as they are.

@@ -17,7 +17,7 @@ from mlx import nn
 from mlx_lm.models.base import scaled_dot_product_attention as attend
 
 from akunu_py.models.attention import RACED, Shape, in_parts, largest_part
-from akunu_py.models.metal.few_rows import MOST_ROWS, Form, few_rows
+from akunu_py.models.metal.few_rows import MOST_ROWS, MatrixForm, few_rows
 
 SIZES = (1, 2, 4, 5, 8, 9, 12, 16)
 """Rows that race: at both ends of the kernel's tiles, and where MLX changes its kernels."""
@@ -97,7 +97,7 @@ class Raced(msgspec.Struct, frozen=True):
 
 
 def race(
-    form: Form, layers: Sequence[nn.Module], clock: Callable[[], float] = time.perf_counter
+    form: MatrixForm, layers: Sequence[nn.Module], clock: Callable[[], float] = time.perf_counter
 ) -> Raced:
     """Check the kernel with the weights of the first layer, then let it race MLX on all."""
 
@@ -140,7 +140,7 @@ def _of_mlx(x: mx.array, layer: Any) -> mx.array:
     )  # fmt: skip
 
 
-def _checked(form: Form, layer: Any) -> tuple[str, bool]:
+def _checked(form: MatrixForm, layer: Any) -> tuple[str, bool]:
     """Return what is wrong with the kernel's values, and whether its rows are MLX's single ones."""
 
     def own(x: mx.array) -> mx.array:

@@ -23,30 +23,30 @@ from mlx import nn
 from akunu_py.models.attention import attend_few, attend_quantized
 from akunu_py.models.passes.caches import Apart, Held, RowsCache
 from akunu_py.models.passes.plan import PassPlan, by_row
-from akunu_py.models.rollback.recurrence import Step, recording, row_by_row, take_note
+from akunu_py.models.rollback.recurrence import RecurrentStep, recording, row_by_row, take_note
 from akunu_py.system.errors import ModelFormatError
 
 ATTENTION = "scaled_dot_product_attention"
 
-STEPS: Sequence[tuple[str, str, Step]] = (
+STEPS: Sequence[tuple[str, str, RecurrentStep]] = (
     ("gated_delta_update", "bailing_moe_v3 kimi_k3 kimi_linear olmo_hybrid qwen3_5 qwen3_next",
-     Step(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state")),
+     RecurrentStep(dict.fromkeys(("q", "k", "v", "a", "b"), 1), "state")),
     ("ssm_update", "falcon_h1 granitemoehybrid mamba2 nemotron_h plamo2",
-     Step(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state")),
+     RecurrentStep(dict.fromkeys(("hidden_states", "B", "C", "dt"), 1), "state")),
     ("recurrent_gla", "bailing_hybrid bailing_moe_linear",
-     Step(dict.fromkeys(("q", "k", "v"), 2), "h")),
+     RecurrentStep(dict.fromkeys(("q", "k", "v"), 2), "h")),
     # It treats the first row of a text in its own way.
-    ("RGLRU.__call__", "recurrent_gemma", Step({"x": 1}, "cache")),
-    ("Conv1d.__call__", "recurrent_gemma", Step({"x": 1}, "cache", window=True)),
-    ("_wkv7", "rwkv7", Step(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state")),
-    ("TokenShift.__call__", "rwkv7", Step({"x": 1}, "state", returns=False, window=True)),
-    ("ssm_step", "jamba", Step({"x": 1}, "state")),
+    ("RGLRU.__call__", "recurrent_gemma", RecurrentStep({"x": 1}, "cache")),
+    ("Conv1d.__call__", "recurrent_gemma", RecurrentStep({"x": 1}, "cache", window=True)),
+    ("_wkv7", "rwkv7", RecurrentStep(dict.fromkeys(("r", "w", "k", "v", "a", "b"), 1), "state")),
+    ("TokenShift.__call__", "rwkv7", RecurrentStep({"x": 1}, "state", returns=False, window=True)),
+    ("ssm_step", "jamba", RecurrentStep({"x": 1}, "state")),
     # Takes one row, [texts, width].
-    ("ssm_step", "mamba", Step({"x": 0}, "state")),
+    ("ssm_step", "mamba", RecurrentStep({"x": 0}, "state")),
     ("Attention._custom_convolution", "baichuan_m1",
-     Step({"u": 2}, "state", returns=False, window=True)),
+     RecurrentStep({"u": 2}, "state", returns=False, window=True)),
     ("NgramEmbedding.__call__", "longcat_flash_ngram",
-     Step({"input_ids": 1}, "cache", returns=False, window=True)),
+     RecurrentStep({"input_ids": 1}, "cache", returns=False, window=True)),
 )  # fmt: skip
 """Functions of modules and methods of classes, by name, with the files of mlx-lm that have them."""
 
@@ -235,7 +235,7 @@ def _indexer(function: Callable[..., Any]) -> Callable[..., Any]:
     return choose
 
 
-def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
+def _step(function: Callable[..., Any], kind: RecurrentStep) -> Callable[..., Any]:
     bind = _binding(function)
     axis = next(iter(kind.rows.values()))
 
@@ -287,7 +287,7 @@ def _step(function: Callable[..., Any], kind: Step) -> Callable[..., Any]:
 
 
 def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    kind = Step({"x": 1}, "", window=True)
+    kind = RecurrentStep({"x": 1}, "", window=True)
 
     def call(layer: nn.Conv1d, x: mx.array) -> mx.array:
         made = function(layer, x)

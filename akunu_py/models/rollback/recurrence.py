@@ -102,7 +102,7 @@ def _rows(  # noqa: PLR0917 - the arguments of mlx-lm's
     return output + hidden_states * D.reshape(1, 1, heads, 1), state
 
 
-class Step(NamedTuple):
+class RecurrentStep(NamedTuple):
     """A function of rows, and of what is kept of the rows before them."""
 
     rows: Mapping[str, int]
@@ -124,7 +124,7 @@ def recording() -> bool:
 
 
 def take_note(
-    function: Callable[..., Any], kind: Step, given: Mapping[str, Any], made: Any
+    function: Callable[..., Any], kind: RecurrentStep, given: Mapping[str, Any], made: Any
 ) -> None:
     """Take note of a call in the record that is open."""
     record: Record = _open.record
@@ -139,7 +139,7 @@ class _Call(NamedTuple):
     """A call of a step, and the state that it returned."""
 
     function: Callable[..., Any]
-    kind: Step
+    kind: RecurrentStep
     given: Mapping[str, Any]
     state: mx.array
 

@@ -7,7 +7,7 @@ import mlx
 import numpy as np
 
 from akunu_py.cpu import places
-from akunu_py.models.metal.few_rows import BODY, HEADER, Form
+from akunu_py.models.metal.few_rows import BODY, HEADER, MatrixForm
 
 HERE = Path(__file__).parent
 
@@ -26,8 +26,8 @@ class KernelOnCPU:
     def __init__(self, folder: Path, bits: int, group_size: int, number: str, *flags: str) -> None:
         self.bits, self.group_size, self.number = bits, group_size, number
         self.error = folder / "error"
-        wide, narrow = (Form(outs, 4096, bits, group_size).values for outs in (8, 7))
-        of_rows = {Form(8, 4096, bits, group_size).tile(rows) for rows in range(1, 17)}
+        wide, narrow = (MatrixForm(outs, 4096, bits, group_size).values for outs in (8, 7))
+        of_rows = {MatrixForm(8, 4096, bits, group_size).tile(rows) for rows in range(1, 17)}
         tiles = " ".join(f"X({rows}, {outputs})" for rows, outputs in of_rows)
         (folder / "form.h").write_text(
             f"typedef {number} Number;\n"
@@ -56,13 +56,15 @@ class KernelOnCPU:
     def of_mlx(self, x, matrix: "Matrix"):
         return self._ask(x, matrix, 0)
 
-    def _form(self, matrix: "Matrix") -> Form:
-        return Form(*matrix.codes.shape, self.bits, self.group_size)
+    def _form(self, matrix: "Matrix") -> MatrixForm:
+        return MatrixForm(*matrix.codes.shape, self.bits, self.group_size)
 
     def _ask(self, x, matrix: "Matrix", tile: int):
         form = self._form(matrix)
         outs, cols = form.outs, form.cols
-        wide = form.values == Form(8, 4096, self.bits, self.group_size).values and outs % 8 == 0
+        wide = (
+            form.values == MatrixForm(8, 4096, self.bits, self.group_size).values and outs % 8 == 0
+        )
         sizes = np.array([len(x), cols, outs, wide, tile], np.int32)
         arrays = [sizes, self.stored(x), matrix.packed(self.bits)]
         arrays += [self.stored(matrix.scales), self.stored(matrix.biases)]

@@ -13,7 +13,7 @@ from kernel_on_cpu import KernelOnCPU, Matrix
 from akunu_py.cpu import places
 from akunu_py.gguf.quants.forms import EXACT, form_of
 from akunu_py.models.metal import few_rows
-from akunu_py.models.metal.few_rows import MOST_ROWS, Form
+from akunu_py.models.metal.few_rows import MOST_ROWS, MatrixForm
 
 SANITIZERS = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 SMALLEST = {"half": 2.0**-11, "bfloat": 2.0**-8, "float": 2.0**-24}
@@ -90,7 +90,7 @@ def test_memory_is_where_the_kernel_says_and_all_numbers_of_a_thread_are_in_regi
     tmp_path, source_of, bits, rows
 ):
     """C++ has no such spaces, and no compiler of Metal is here; an `alloca` is memory, no register."""
-    form = Form(64, 4096, bits, 32)
+    form = MatrixForm(64, 4096, bits, 32)
     program = source_of(form, rows)
     (name,) = re.findall(r"void (custom_kernel\w+)\(", program)
     # OpenCL lets a pointer leave it open, Metal does not.

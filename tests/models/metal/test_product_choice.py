@@ -153,7 +153,7 @@ def test_each_form_passes_the_check(request, number, bits_and_group):
         matrix = SimpleNamespace(
             weight=mx.array(words), scales=scales, biases=biases, bits=bits, group_size=group
         )
-        assert race.race(few_rows.Form(outs, cols, bits, group), [matrix]).fault == ""
+        assert race.race(few_rows.MatrixForm(outs, cols, bits, group), [matrix]).fault == ""
 
 
 @pytest.mark.parametrize(
