@@ -4,7 +4,6 @@ import os
 import re
 
 _PARTS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n\b]|[^\x1b\r\n\b]")
-_MOVE = re.compile(r"\x1b\[(\d*)([ACD])")
 
 
 class ResizingScreen:
@@ -41,7 +40,7 @@ class ResizingScreen:
                 self._column = 0
             elif part == "\b":
                 self._move("D", 1)
-            elif found := _MOVE.fullmatch(part):
+            elif found := re.fullmatch(r"\x1b\[(\d*)([ACD])", part):
                 self._move(found[2], int(found[1] or 1))
             elif part in ("\x1b[K", "\x1b[J"):
                 self._rows[self._row] = self._rows[self._row][: self._column]

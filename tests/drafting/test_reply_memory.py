@@ -14,8 +14,6 @@ from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory, vocabulary_finge
 from akunu_py.drafting.auto.drafter import SAVE_EVERY_S
 from akunu_py.system.errors import ConfigError
 
-VOCABULARY = vocabulary_fingerprint(["a", "b"])
-
 
 class Clock:
     now = 100.0
@@ -25,7 +23,7 @@ class Clock:
 
 
 def on_disk(folder):
-    return Memory(directory=folder, vocabulary=VOCABULARY)
+    return Memory(directory=folder, vocabulary=vocabulary_fingerprint(["a", "b"]))
 
 
 def reply(kept, *outputs):

@@ -17,7 +17,6 @@ from akunu_py import Engine
 from akunu_py.engine.reasoning import ReasoningSplitter, answer_tags, reasoning_marks
 from akunu_py.values.types import TextPiece
 
-TAGS = {"<response>": "</response>", "<answer>": "</answer>"}
 NEXT = "<|start|>assistant"
 ANALYSIS = "<|channel|>analysis<|message|>"
 FINAL = "<|channel|>final<|message|>"
@@ -70,7 +69,7 @@ def test_markers_of_any_model(text, thoughts, answer, data):
 )
 @given(data=st.data())
 def test_tags_that_the_template_has(text, thoughts, answer, data):
-    check(text, thoughts, answer, data, TAGS)
+    check(text, thoughts, answer, data, {"<response>": "</response>", "<answer>": "</answer>"})
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from akunu_py.models.joined import WantedChoice
 from akunu_py.values.cost_curve import CostCurve
 from akunu_py.values.types import Draft, PassReport, StreamEvent
 
-NOTHING = Draft.empty()
-
 
 class Passed:
     """A session after its pass, over the token of the step in flight and the drafted ones."""
@@ -43,7 +41,7 @@ def reply(drafts, *, pauses=0, result="result", log=None, name="", offer=None):
             log.append(f"{name} reads")
             yield None
         for left, draft in zip(range(len(drafts) - 1, -1, -1), drafts, strict=True):
-            given = Draft.chain(draft, "x") if draft else NOTHING
+            given = Draft.chain(draft, "x") if draft else Draft.empty()
             choices = yield WantedChoice(Passed(), 0, given, offer)
             log.append(f"{name} chose")
             yield event(choices, None if left else result)

@@ -21,7 +21,6 @@ SETTINGS = [
     for temperature in (0.0, 0.7, 1.2)
     for penalties in ({}, PENALTIES)
 ]
-PROMPT = SMOLLM2["rename"]
 TOKENS = 24
 
 
@@ -80,7 +79,7 @@ class Replies:
 
     def __init__(self, engine, counts):
         self._engine, self._counts = engine, counts
-        self._ids = engine.tokenizer.encode_chat(PROMPT)
+        self._ids = engine.tokenizer.encode_chat(SMOLLM2["rename"])
         self._plain = {}
 
     def plain(self, number):

@@ -27,7 +27,6 @@ from akunu_py.values.types import GenerationConfig
 CONFIGS = {"greedy": GenerationConfig(), "sampled": GenerationConfig(temperature=0.8)}
 CONTEXT = 128
 TOKENS = 8
-DRAFTS = ("half", "random")
 
 
 def whole_model(name):
@@ -74,7 +73,7 @@ def compared(link, name, model, make_passes):
         plain = generate(session, prompt, config, PlainDrafter(), max_tokens=TOKENS)
         if plain == generate(alone, prompt, config, PlainDrafter(), max_tokens=TOKENS):
             found["same_text_as_alone"].append(label)
-        for kind in DRAFTS:
+        for kind in ("half", "random"):
             drafter = adversary(kind, [*prompt, *plain], seed=1)
             if generate(session, prompt, config, drafter, max_tokens=TOKENS) != plain:
                 found["differing_drafts"].append(f"{label} {kind}")

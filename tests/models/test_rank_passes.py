@@ -200,11 +200,8 @@ def read(session, prompt, **checkpoints):
         pass
 
 
-FAMILIES = ["llama", "qwen3_next", "llama, sliding", "llama, 8-bit caches"]
-
-
 @pytest.mark.fast_every(3)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["llama", "qwen3_next", "llama, sliding", "llama, 8-bit caches"])
 @pytest.mark.parametrize("length", [39, 25])
 def test_a_copy_is_made_by_all_ranks(ranks, family, length):
     """Of a beginning, or as much of it as caches without `by_length` can go back to."""

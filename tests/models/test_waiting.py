@@ -18,10 +18,8 @@ from akunu_py.models.passes import forward
 from akunu_py.models.session import Session
 from akunu_py.values.types import Draft, GenerationConfig
 
-LAYERS = 6
 PROMPT = prompt_of(12)
 SAMPLED = GenerationConfig(temperature=0.8)
-PENALTY = GenerationConfig(repetition_penalty=1.2)
 PLAIN = Draft.empty()
 CHAIN = Draft.chain((1, 2, 3), "x")
 TREE = Draft((1, 2, 3, 4), (-1, -1, 0, 1), "x")
@@ -32,7 +30,7 @@ BEGUN = "l q lll q ll q"
 
 @pytest.fixture(scope="module")
 def model():
-    return tiny(num_hidden_layers=LAYERS)
+    return tiny(num_hidden_layers=6)
 
 
 @pytest.fixture
@@ -74,7 +72,7 @@ def as_written(text):
     return text.replace(" ", "")
 
 
-@pytest.mark.parametrize("config", [GREEDY, SAMPLED, PENALTY])
+@pytest.mark.parametrize("config", [GREEDY, SAMPLED, GenerationConfig(repetition_penalty=1.2)])
 @pytest.mark.parametrize(("draft", "accepted"), [
     (CHAIN, (0, 1, 2)), (CHAIN, (0,)), (CHAIN, ()), (TREE, (0, 2)), (TREE, ()),
 ])  # fmt: skip

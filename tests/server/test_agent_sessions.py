@@ -16,7 +16,6 @@ TOKENS = 8_000
 TURNS = 30
 
 kinds = pytest.mark.parametrize("kind", ["attention", "window", "recurrent"])
-formats = pytest.mark.parametrize("format_", FORMATS)
 # What differs by format is the client's side, and what differs by kind is below all of them.
 pairs = pytest.mark.parametrize(
     ("kind", "format_"), [("attention", "messages"), ("window", "responses"), ("recurrent", "chat")]
@@ -31,7 +30,7 @@ def check(turns):
 
 @pytest.mark.slow
 @kinds
-@formats
+@pytest.mark.parametrize("format_", FORMATS)
 def test_a_short_session(kind, format_, default_model):
     """Messages come with a billing block that is another in each request."""
     with agent_server(kind, default_model) as server:

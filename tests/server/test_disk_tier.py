@@ -205,20 +205,14 @@ def first_fields(found):
     return found["layout"]["caches"][0]["fields"]
 
 
-def another_type(found, data):
-    mx.save_safetensors(
-        str(data), {name: array.astype(mx.float16) for name, array in mx.load(str(data)).items()}
-    )
+def arrays(change, **more):
+    """Write each array as a function of its name and itself makes it, and more of them."""
 
+    def changed(found, data):
+        held = mx.load(str(data)).items()
+        mx.save_safetensors(str(data), {name: change(name, array) for name, array in held} | more)
 
-def fewer_rows(found, data):
-    mx.save_safetensors(
-        str(data), {name: array[..., :4, :] for name, array in mx.load(str(data)).items()}
-    )
-
-
-def one_array_more(found, data):
-    mx.save_safetensors(str(data), {**mx.load(str(data)), "more": mx.zeros(3)})
+    return changed
 
 
 def lying_header(found, data):
@@ -250,9 +244,9 @@ FORGERIES = {
     "no tokens": lambda found, _: found.pop("tokens"),
     "text": lambda found, _: found.update(text=["9"]),
     "last message": lambda found, _: found.update(last_message=None),
-    "type": another_type,
-    "rows": fewer_rows,
-    "more arrays": one_array_more,
+    "type": arrays(lambda _, array: array.astype(mx.float16)),
+    "rows": arrays(lambda _, array: array[..., :4, :]),
+    "more arrays": arrays(lambda _, array: array, more=mx.zeros(3)),
     "header": lying_header,
 }
 
@@ -364,15 +358,10 @@ def recurrent_of(found):
     return next(one for one in first_mark(found)["caches"] if one and one["kind"] == "ArraysCache")
 
 
-def longer_states(found, data):
+@arrays
+def longer_states(name, array):
     """States of another length, which rows by length may have."""
-    mx.save_safetensors(
-        str(data),
-        {
-            name: mx.concatenate([array, array], axis=-2) if "/" in name else array
-            for name, array in mx.load(str(data)).items()
-        },
-    )
+    return mx.concatenate([array, array], axis=-2) if "/" in name else array
 
 
 FORGED_MARKS = {

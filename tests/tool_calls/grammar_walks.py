@@ -7,7 +7,6 @@ import numpy as np
 from llguidance import LLMatcher
 
 _BYTES = llguidance.LLTokenizer("byte")
-_LIKED = b'"<>/}]{[\n \\,:'
 
 
 def compile_error(lark: str) -> str:
@@ -34,7 +33,7 @@ def walk(lark: str, seed: int, longest: int = 700) -> str | None:
         allowed = [i for i in range(256) if words[i // 32] >> (i % 32) & 1]
         if matcher.is_accepting() and (not allowed or drawn.random() < 0.3):
             return text.decode()
-        liked = [i for i in allowed if i in _LIKED]
+        liked = [i for i in allowed if i in b'"<>/}]{[\n \\,:']
         plain = [i for i in allowed if 32 <= i < 127]
         byte = drawn.choice(liked if liked and drawn.random() < 0.5 else plain or allowed)
         matcher.consume_token(byte)

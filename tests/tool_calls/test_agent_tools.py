@@ -53,8 +53,6 @@ SPECIAL = (
 )
 """Texts of a given form: one of them fits each pattern and format."""
 
-FORMATS = {"uri": "https://a.test/b?c=d", "uuid": UUID, "json": "{}"}
-
 
 def example(schema, whole, root):
     """A value of a schema: with all properties, or those alone that must be there."""
@@ -84,7 +82,7 @@ def example(schema, whole, root):
         case {"pattern": pattern}:
             return next(text for text in SPECIAL if re.search(pattern, text))
         case {"format": name}:
-            return FORMATS[name]
+            return {"uri": "https://a.test/b?c=d", "uuid": UUID, "json": "{}"}[name]
     return TEXT[: schema.get("maxLength")]
 
 

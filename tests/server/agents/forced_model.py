@@ -33,7 +33,6 @@ BLOCK = """greeting.py
 """
 
 _READERS = ("Read", "read", "read_file")
-_EDITORS = ("Edit", "edit", "editor")
 
 
 @dataclass
@@ -73,7 +72,7 @@ class ForcedModel:
             return "apply_patch", {"input": PATCH}
         if "exec_command" in tools:
             return "exec_command", {"cmd": f"apply_patch <<'END'\n{PATCH}END"}
-        tool = next(tools[name] for name in _EDITORS if name in tools)
+        tool = next(tools[name] for name in ("Edit", "edit", "editor") if name in tools)
         path = str(self.folder / "greeting.py")
         return tool.name, _arguments(tool, path=path, old='"Hello"', new='"Good morning"')
 
