@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shlex
 import subprocess
 import sys
 
@@ -91,69 +92,66 @@ def test_sampling_options_reach_the_engine(tiny_gguf):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("line", "words"),
     [
-        (["-p", "x", "--temperature", "nan"], "--temperature is nan"),
-        (["-p", "x", "--temperature", "hot"], "'hot' is not a number"),
-        (["-p", "x", "--temp", "-1"], "--temp is -1"),
-        (["-p", "x", "--temp", "inf"], "--temp is inf"),
-        (["-p", "x", "-t", "200"], "Error: -t 200 would be a temperature"),
-        (["-p", "x", "--temp=200"], "Error: --temp is 200.0; give"),
-        (["-p", "x", "--temperature", "200"], "Error: --temperature is 200.0; give"),
-        (["-p", "x", "-n0"], "Error: -n is 0; give"),
-        (["-p", "x", "--num-predict", "0"], "Error: --num-predict is 0; give"),
-        (["-p", "x", "-n", "many"], "'-n': 'many' is not"),
-        (["-p", "x", "--max-tokens", "1e3"], "'1e3' is not a whole number"),
-        (["-p", "x", "-s", "Be brief."], "for a system message type --system TEXT"),
-        (["-p", "x", "--seed", str(2**70)], "seed is"),
-        (["-p", "x", "AKUNU_LOGIT_BIAS=1=nan"], "the bias of token 1 is nan"),
-        (["-p", "x", "AKUNU_TRACE_FILE=/"], "is a directory"),
+        ("-p x --temperature nan", "--temperature is nan"),
+        ("-p x --temperature hot", "'hot' is not a number"),
+        ("-p x --temp -1", "--temp is -1"),
+        ("-p x --temp inf", "--temp is inf"),
+        ("-p x -t 200", "Error: -t 200 would be a temperature"),
+        ("-p x --temp=200", "Error: --temp is 200.0; give"),
+        ("-p x --temperature 200", "Error: --temperature is 200.0; give"),
+        ("-p x -n0", "Error: -n is 0; give"),
+        ("-p x --num-predict 0", "Error: --num-predict is 0; give"),
+        ("-p x -n many", "'-n': 'many' is not"),
+        ("-p x --max-tokens 1e3", "'1e3' is not a whole number"),
+        ("-p x -s 'Be brief.'", "for a system message type --system TEXT"),
+        (f"-p x --seed {2**70}", "seed is"),
+        ("-p x AKUNU_LOGIT_BIAS=1=nan", "the bias of token 1 is nan"),
+        ("-p x AKUNU_TRACE_FILE=/", "is a directory"),
         (
-            ["-p", "x", "AKUNU_TRACE_FILE=/no/such/folder/x"],
+            "-p x AKUNU_TRACE_FILE=/no/such/folder/x",
             "the folder /no/such/folder for the trace file does not exist",
         ),
-        (["-p", "x", "AKUNU_TRACE_FILE=" + "n" * 300], "cannot be written"),
-        (["-p", "x", "AKUNU_MEMORY=/dev/null"], "is a file"),
-        (["-p", "x", "--lenience", "0.3", "-t", "0.8"], "set --draft-sampling to 'rejection'"),
-        (["-p", "x", "--lenience", "0"], "--lenience is 0"),
-        (["-p", "x", "--no-adjust"], "a temperature above 0"),
+        ("-p x AKUNU_TRACE_FILE=" + "n" * 300, "cannot be written"),
+        ("-p x AKUNU_MEMORY=/dev/null", "is a file"),
+        ("-p x --lenience 0.3 -t 0.8", "set --draft-sampling to 'rejection'"),
+        ("-p x --lenience 0", "--lenience is 0"),
+        ("-p x --no-adjust", "a temperature above 0"),
+        ("-p x --drafter draft-model", "there is no draft model to ask; give --draft-model"),
+        ("-p x --draft-model nowhere.gguf", "there is no model named nowhere.gguf"),
+        ("-p x --draft-temperature -1", "--draft-temperature is -1"),
+        ("-p x --draft-sampling both", "Invalid value for '--draft-sampling'"),
+        ("-p x --context 1", "--context is 1"),
+        ("-p x --q6k=8bit", "config set q6k 8bit, or put AKUNU_Q6K=8bit before"),
         (
-            ["-p", "x", "--drafter", "draft-model"],
-            "there is no draft model to ask; give --draft-model",
-        ),
-        (["-p", "x", "--draft-model", "nowhere.gguf"], "there is no model named nowhere.gguf"),
-        (["-p", "x", "--draft-temperature", "-1"], "--draft-temperature is -1"),
-        (["-p", "x", "--draft-sampling", "both"], "Invalid value for '--draft-sampling'"),
-        (["-p", "x", "--context", "1"], "--context is 1"),
-        (["-p", "x", "--q6k=8bit"], "config set q6k 8bit, or put AKUNU_Q6K=8bit before"),
-        (
-            ["-p", "x", "--no-stop-loops"],
+            "-p x --no-stop-loops",
             "type akunu config set stop-loops false, or put AKUNU_STOP_LOOPS=false",
         ),
-        (["-p", "x", "AKUNU_PRE_TOKENIZER=nothing"], "qwen2"),
-        (["-p", "x", "AKUNU_COMPUTE_TYPE=float8"], "'float8' is not one of"),
-        (["-p", "x", "--num-draft-tokens", "-1"], "--num-draft-tokens is -1"),
-        (["-p", "x", "--max-tokens", "0"], "--max-tokens is 0; give 1 or more, or leave it out"),
-        (["-p", "x", "--top-p", "2"], "--top-p is 2"),
-        (["-p", "x", "--seed", "-3"], "--seed is -3"),
-        (["-p", "x", "--drafter", "magic"], "no drafter named 'magic'"),
-        (["-p", "x", "AKUNU_LOGIT_BIAS=5"], "as in 42=-1.5"),
-        (["-p", "x", "AKUNU_LOGIT_BIAS=99999=1"], "token ids are whole numbers"),
-        (["-p", "x", "--stop", ""], "--stop is empty"),
-        (["-p", "x", "--kv-bits", "5"], "give 4 or 8"),
-        (["-p", "x", "--context", "100000"], "this model allows 2 to 256"),
-        (["-p", "x", "--file", "y"], "either a prompt or --file"),
-        (["-p", "x", "--raw", "--system", "s"], "--system needs the chat template"),
-        (["-p", ""], "there is no prompt"),
-        ([], "there is no prompt"),
-        (["--file", "/nowhere/at/all"], "cannot be read"),
-        (["-p", "x", "--no-such-option"], "No such option"),
-        (["other.gguf", "-p", "x"], "the prompt is given twice"),
+        ("-p x AKUNU_PRE_TOKENIZER=nothing", "qwen2"),
+        ("-p x AKUNU_COMPUTE_TYPE=float8", "'float8' is not one of"),
+        ("-p x --num-draft-tokens -1", "--num-draft-tokens is -1"),
+        ("-p x --max-tokens 0", "--max-tokens is 0; give 1 or more, or leave it out"),
+        ("-p x --top-p 2", "--top-p is 2"),
+        ("-p x --seed -3", "--seed is -3"),
+        ("-p x --drafter magic", "no drafter named 'magic'"),
+        ("-p x AKUNU_LOGIT_BIAS=5", "as in 42=-1.5"),
+        ("-p x AKUNU_LOGIT_BIAS=99999=1", "token ids are whole numbers"),
+        ("-p x --stop ''", "--stop is empty"),
+        ("-p x --kv-bits 5", "give 4 or 8"),
+        ("-p x --context 100000", "this model allows 2 to 256"),
+        ("-p x --file y", "either a prompt or --file"),
+        ("-p x --raw --system s", "--system needs the chat template"),
+        ("-p ''", "there is no prompt"),
+        ("", "there is no prompt"),
+        ("--file /nowhere/at/all", "cannot be read"),
+        ("-p x --no-such-option", "No such option"),
+        ("other.gguf -p x", "the prompt is given twice"),
     ],
 )
-def test_wrong_options_are_explained_as_they_were_typed(tiny_gguf, arguments, words):
+def test_wrong_options_are_explained_as_they_were_typed(tiny_gguf, line, words):
     """Before a reply, and by the names of their flags."""
-    assert words in run("generate", tiny_gguf, *arguments, code=2).stderr
+    assert words in run("generate", tiny_gguf, *shlex.split(line), code=2).stderr
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What a chat with tools gives to templates that know only a part of it."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -197,12 +198,12 @@ def test_without_a_question_the_description_is_a_message():
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [(LEAVES_OUT, '"name": "weather"'), (REFUSES, "<|user|>be brief\n\n# Tools\n")],
+    [(LEAVES_OUT, r'(?s).*"name": "weather"'), (REFUSES, r"<\|user\|>be brief\n\n# Tools\n")],
 )
 def test_a_system_message_without_a_place_does_not_hide_the_tools(source, words):
     use, chat_text = tool_use(source + ROLES)
     said = [Message("system", "be brief"), *SAID]
-    assert words in chat_text(use.plan(said, TOOLS, "auto").messages)
+    assert re.match(words, chat_text(use.plan(said, TOOLS, "auto").messages))
 
 
 def test_results_are_in_the_order_of_their_calls_whatever_writes_them():

@@ -312,10 +312,7 @@ KINDS = {
         unknown=[*EAGLE_UNKNOWN, *FORMS],
     ),
     "DFlash": Kind(
-        head=random_dflash,
-        config=dflash_config,
-        damage=LAYER + DFLASH,
-        unknown=DFLASH_UNKNOWN,
+        head=random_dflash, config=dflash_config, damage=LAYER + DFLASH, unknown=DFLASH_UNKNOWN
     ),
     "DFlash 2": Kind(
         head=random_dflash2,
