@@ -37,12 +37,9 @@ HIDDEN, CLUSTERS, ACTIVE = 32, 12, 3
 
 def tiny_gemma(name="small", *, vocabulary=VOCABULARY - 1, seed=1):
     """A random target; the vocabulary can be divided into clusters."""
-    arguments = {
-        **TARGETS[name],
-        "vocab_size": vocabulary,
-        "vocab_size_per_layer_input": vocabulary,
-    }
-    return _drawn(gemma4_text.Model(gemma4_text.ModelArgs.from_dict(arguments)), seed)
+    sizes = {"vocab_size": vocabulary, "vocab_size_per_layer_input": vocabulary}
+    args = gemma4_text.ModelArgs.from_dict(TARGETS[name] | sizes)
+    return _drawn(gemma4_text.Model(args), seed)
 
 
 def random_assistant(target, *, clusters=False, layers=LAYERS, seed=2, **options):

@@ -66,12 +66,8 @@ def matched_eagle(target):
     head = eagle_of(target)
     none, one = mx.zeros((SIZE, SIZE)), mx.eye(SIZE)
     # The normed unit vector is 8 long, and so are gate and up.
-    weights = {
-        "gate_proj": one,
-        "up_proj": one,
-        "down_proj": (STEP - one) / (64 / (1 + np.exp(-8))),
-    }
-    for name, weight in weights.items():
+    down = (STEP - one) / (64 / (1 + np.exp(-8)))
+    for name, weight in {"gate_proj": one, "up_proj": one, "down_proj": down}.items():
         head.midlayer.mlp[name].weight = weight
     added = mx.zeros_like(head.midlayer.self_attn.o_proj.weight)
     head.midlayer.self_attn.o_proj.weight = added

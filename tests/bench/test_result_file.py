@@ -221,11 +221,7 @@ def test_a_table_takes_a_ratio_apart():
         ("b", None, "not enough items", None, None),
         ("c", None, None, None, None),
     )
-    assert [column.name for column in table.on_terminal().columns] == [
-        "name",
-        "speed",
-        "speed_range",
-    ]
+    assert [one.name for one in table.on_terminal().columns] == ["name", "speed", "speed_range"]
     texts = [column.text(cell) for column, cell in zip(columns, table.rows[0], strict=True)]
     assert texts[1:4] == ["1.250x", "1.1-1.4", "1.110x"]
     with pytest.raises(KeyError):

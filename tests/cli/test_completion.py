@@ -130,13 +130,8 @@ def test_drafters_are_those_of_the_registry():
 
 def test_akunus_own_models_are_offered(offered, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
-    for words in (
-        ("chat",),
-        ("generate", "--model"),
-        ("models", "show"),
-        ("demo",),
-        ("serve", "--models"),
-    ):
+    for line in ("chat", "generate --model", "models show", "demo", "serve --models"):
+        words = line.split()
         assert offered(*words, incomplete="smol") == [("plain", "smollm2"), ("file", "smol")]
         assert ("plain", "akunu-tiny") in offered(*words)
     for command in ("pull", "rm"):

@@ -66,12 +66,8 @@ def sysctl(**values):
 
 def mac(**values):
     """An M4 with 32 GiB; what is given changes it."""
-    told = {
-        "machdep__cpu__brand_string": "Apple M4",
-        "iogpu__wired_limit_mb": 0,
-        "sysctl__proc_translated": 0,
-        **values,
-    }
+    told = {"machdep__cpu__brand_string": "Apple M4", "iogpu__wired_limit_mb": 0}
+    told |= {"sysctl__proc_translated": 0, **values}
     return FakeSystem(
         name="Darwin",
         release="26.1",

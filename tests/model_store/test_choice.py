@@ -49,12 +49,8 @@ def test_equal_names_are_told_apart_and_the_same_file_is_there_once(tmp_path):
     other = touched(tmp_path / "other", "m.gguf")
     third = touched(tmp_path / "deep" / "one", "m.gguf")
     found = choice(one, other, third, one / "m.gguf", f"{one / 'only.gguf'},{other / 'm.gguf'}")
-    assert found == {
-        "one-m": one / "m.gguf",
-        "only": one / "only.gguf",
-        "other-m": other / "m.gguf",
-        "one-m-2": third / "m.gguf",
-    }
+    names = {name: path / "m.gguf" for name, path in (("one-m", one), ("other-m", other))}
+    assert found == {**names, "only": one / "only.gguf", "one-m-2": third / "m.gguf"}
     # A name that is made does not take that of a file.
     touched(other, "one-m.gguf")
     assert choice(one, other, third)["one-m"] == other / "one-m.gguf"

@@ -22,11 +22,8 @@ ASK = {"role": "user", "content": "Hi"}
 
 def history(api, arguments):
     if api == "chat":
-        call = {
-            "id": "c1",
-            "type": "function",
-            "function": {"name": "read", "arguments": arguments},
-        }
+        function = {"name": "read", "arguments": arguments}
+        call = {"id": "c1", "type": "function", "function": function}
         said_ = [
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "c1", "content": "cut"},

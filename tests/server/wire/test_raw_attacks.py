@@ -69,10 +69,7 @@ CHUNKED = ["Transfer-Encoding: chunked"]
 
 @pytest.mark.parametrize(
     ("lines", "body"),
-    [
-        *((CHUNKED, chunk) for chunk in BROKEN.values()),
-        *((lines, BODY) for lines in BOMBS.values()),
-    ],
+    [*((CHUNKED, chunk) for chunk in BROKEN.values()), *((bomb, BODY) for bomb in BOMBS.values())],
     ids=[*BROKEN, *BOMBS],
 )
 def test_broken_chunks_and_bombs_of_headers(server, lines, body):

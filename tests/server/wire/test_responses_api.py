@@ -96,18 +96,13 @@ def test_namespaces_come_back_as_given(server, backend):
     backend.play(
         called((shown_name("mcp__web", "read"), {}), (shown_name("mcp__files__", "read"), {}))
     )
-    output_items = server.post(PATH, ASK | {"tools": [one, two]}).json()["output"]
-    assert [(item["namespace"], item["name"]) for item in output_items] == [
-        ("mcp__web", "read"),
-        ("mcp__files__", "read"),
-    ]
+    made = server.post(PATH, ASK | {"tools": [one, two]}).json()["output"]
+    assert [item["namespace"] for item in made] == ["mcp__web", "mcp__files__"]
+    assert [item["name"] for item in made] == ["read", "read"]
     names = [tool.name for tool in backend.request.tools]
     assert len(set(names)) == 2
-    request = asked(
-        server,
-        [user("x"), function_call("c1", namespace="mcp__web"), output("c1")],
-        tools=[one, two],
-    )
+    items = [user("x"), function_call("c1", namespace="mcp__web"), output("c1")]
+    request = asked(server, items, tools=[one, two])
     assert request.messages[1].tool_calls[0].name == shown_name("mcp__web", "read") == names[1]
 
 
@@ -167,11 +162,8 @@ def test_unknown_tools_items_and_fields_are_skipped(server, backend):
 def test_tools_that_come_later_are_described_where_they_come(server, backend):
     """The list of tools at the beginning of the prompt stays as it is."""
     search = {"type": "tool_search_call", "call_id": "s", "arguments": {"query": "x"}}
-    found = {
-        "type": "tool_search_output",
-        "call_id": "s",
-        "tools": [namespace("mcp__x", READ), READ],
-    }
+    offered = [namespace("mcp__x", READ), READ]
+    found = {"type": "tool_search_output", "call_id": "s", "tools": offered}
     added = {"type": "additional_tools", "role": "developer", "tools": [PATCH, READ]}
     items = [user("a"), search, function_call("c1"), found, output("c1"), added, user("b"), found]
     request = asked(server, items, tools=[READ])
@@ -234,11 +226,8 @@ def test_thoughts_come_back_word_for_word(server, backend):
 
 @pytest.mark.parametrize("hidden", ["gAAAAforeign", "akunu1.%%%", None])
 def test_foreign_thoughts_are_read_from_their_summary(server, hidden):
-    item = {
-        "type": "reasoning",
-        "encrypted_content": hidden,
-        "summary": [{"type": "summary_text", "text": "So."}],
-    }
+    summary = [{"type": "summary_text", "text": "So."}]
+    item = {"type": "reasoning", "encrypted_content": hidden, "summary": summary}
     assert asked(server, [user("a"), item, assistant("b")]).messages[1].reasoning == "So."
 
 
@@ -246,13 +235,8 @@ def test_instructions_come_before_developer_messages(server):
     developer = {"role": "developer", "content": "Two."}
     later = {"role": "developer", "content": "Later."}
     messages = asked(server, [developer, user("a"), later, user("b")], instructions="One.").messages
-    assert [(message.role, message.text) for message in messages] == [
-        ("system", "One."),
-        ("system", "Two."),
-        ("user", "a"),
-        ("system", "Later."),
-        ("user", "b"),
-    ]
+    assert [message.role for message in messages] == ["system", "system", "user", "system", "user"]
+    assert [message.text for message in messages] == ["One.", "Two.", "a", "Later.", "b"]
 
 
 def test_json_schema(server):
