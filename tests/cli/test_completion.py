@@ -135,10 +135,8 @@ def test_akunus_own_models_are_offered(offered, monkeypatch, tmp_path):
         assert offered(*words, incomplete="smol") == [("plain", "smollm2"), ("file", "smol")]
         assert ("plain", "akunu-tiny") in offered(*words)
     for command in ("pull", "rm"):
-        assert offered("models", command, incomplete="smoll") == [
-            ("plain", "smollm2"),
-            ("plain", "smollm3:3b"),
-        ]
+        found = offered("models", command, incomplete="smoll")
+        assert found == [("plain", "smollm2"), ("plain", "smollm3:3b")]
         assert offered("models", command, incomplete="akunu") == [("",)]
 
 

@@ -91,11 +91,9 @@ def test_a_pipe_as_memory_file_is_passed_over(tiny_gguf, tmp_path):
 def test_a_full_disk_is_told_after_the_reply(tiny_gguf, tmp_path, monkeypatch, command):
     full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     monkeypatch.setattr(Memory, "save", full)
-    arguments = {
-        "chat": ["chat", tiny_gguf],
-        "generate": ["generate", tiny_gguf, "-p", "hello"],
-        "raw": ["generate", tiny_gguf, "-p", "hello", "--raw"],
-    }[command]
+    asked = ["generate", tiny_gguf, "-p", "hello"]
+    ways = {"chat": ["chat", tiny_gguf], "generate": asked, "raw": [*asked, "--raw"]}
+    arguments = ways[command]
     result = run(
         *arguments, "--max-tokens", 8, *ENDLESS, f"AKUNU_MEMORY={tmp_path}/m", input="hello\n"
     )

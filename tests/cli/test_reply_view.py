@@ -205,11 +205,8 @@ def test_a_prompt_may_open_any_block(marker):
 def test_messages_of_a_harmony_reply(reasoning):
     text = f"{ANALYSIS}Think.<|end|><|start|>assistant{FINAL}**Yes**."
     screen = shown(letters(text), reasoning=reasoning)
-    first = {
-        "show": ["Think.", ""],
-        "fold": [f"thought: {text.index('**')} tokens, 0.0 s", ""],
-        "hide": [],
-    }
+    folded = [f"thought: {text.index('**')} tokens, 0.0 s", ""]
+    first = {"show": ["Think.", ""], "fold": folded, "hide": []}
     assert screen.rows() == [*first[reasoning], "Yes."]
 
 

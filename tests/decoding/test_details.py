@@ -19,11 +19,8 @@ def detail_of(draft, accepted, token, position, *, kind="recovered", length=None
 
 def test_a_chain_compared_with_choices():
     detail = detail_of(Draft.chain((5, 6, 7), "lookup", 2, (0.9, 0.5, 0.1)), (0,), 9, 40)
-    assert detail.drafted == (
-        DraftedToken(5, -1, True, 0.9),
-        DraftedToken(6, 0, False, 0.5),
-        DraftedToken(7, 1, None, 0.1),
-    )
+    tokens = [(5, -1, True, 0.9), (6, 0, False, 0.5), (7, 1, None, 0.1)]
+    assert detail.drafted == tuple(DraftedToken(*token) for token in tokens)
     assert (detail.position, detail.source, detail.match_length) == (40, "lookup", 2)
     assert (detail.accepted, detail.token) == ((5,), 9)
     assert (detail.kind, detail.origin) == ("recovered", "target")

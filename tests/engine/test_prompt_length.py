@@ -52,11 +52,8 @@ def test_a_little_too_long_is_counted_whole(engine):
 
 
 def test_what_a_template_may_leave_out_is_not_counted(engine):
-    messages = [
-        Message("user", "hello"),
-        Message("assistant", "1" * 100_000, reasoning="1" * 100_000),
-        Message("user", "hello"),
-    ]
+    hello, long = Message("user", "hello"), "1" * 100_000
+    messages = [hello, Message("assistant", long, reasoning=long), hello]
     tool = Tool("look_up", "hello", {"properties": {"word": {"enum": ["1" * 100_000]}}})
     check_chat_length(messages, [tool], engine.tokenizer, engine.context)
 

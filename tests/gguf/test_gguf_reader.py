@@ -42,12 +42,8 @@ def test_version_2_reads_the_same(tmp_path):
 
 
 def test_alignment_of_the_file_is_followed(tmp_path):
-    raw = build(
-        [pair("general.alignment", 4, scalar(4, 1))],
-        [tensor("t", (2,), 1, 0)],
-        b"abcd",
-        alignment=1,
-    )
+    keys, tensors = [pair("general.alignment", 4, scalar(4, 1))], [tensor("t", (2,), 1, 0)]
+    raw = build(keys, tensors, b"abcd", alignment=1)
     with read(tmp_path / "m.gguf", raw) as file:
         assert bytes(file.tensor_bytes("t").ravel()) == b"abcd"
 

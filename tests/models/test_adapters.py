@@ -107,12 +107,8 @@ def test_a_gguf_adapter_computes_what_llama_cpp_does(tmp_path, monkeypatch, name
     loaded = library.llama_adapter_lora_init(model._model, str(adapter).encode())
     for scale in (1.0, 0.5):
         with model.context() as context:
-            library.llama_set_adapters_lora(
-                pointer(context._context),
-                (pointer * 1)(loaded),
-                ctypes.c_size_t(1),
-                (number * 1)(scale),
-            )
+            adapters = ((pointer * 1)(loaded), ctypes.c_size_t(1), (number * 1)(scale))
+            library.llama_set_adapters_lora(pointer(context._context), *adapters)
             expected = context.feed(IDS)
         assert difference(logits(path, adapter=f"{adapter}:{scale}"), expected) < 5e-3
     model.close()
@@ -243,11 +239,8 @@ def test_a_peft_adapter_computes_what_merged_weights_do(tmp_path, tiny_gguf, pla
     model, _ = mlx_load_model(folder)
     plain = np.array(model(mx.array([IDS]))[0])
     modules = dict(model.named_modules())
-    paths = [
-        "model.layers.0.self_attn.q_proj",
-        "model.layers.1.mlp.down_proj",
-        "model.layers.1.self_attn.k_proj",
-    ]
+    layers = ("0.self_attn.q_proj", "1.mlp.down_proj", "1.self_attn.k_proj")
+    paths = [f"model.layers.{layer}" for layer in layers]
     paths += [] if variant == "dora" else ["model.embed_tokens"]
     shapes = {path: modules[path].weight.shape for path in paths}
     tensors = peft_factors(shapes, paths if variant == "dora" else ())

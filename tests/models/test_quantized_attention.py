@@ -39,12 +39,9 @@ def attended(queries, keys, values, scale):
 )
 def test_attention_is_that_over_the_stored_rows(held, fed):
     """Passes of few rows and of many."""
-    queries, keys, values = (
-        # Numbers that products read as they are.
-        mx.array(as_read(drawn(HEADS, fed)).astype(np.float32)),
-        drawn(SHARED, held + fed, 1),
-        drawn(SHARED, held + fed, 2),
-    )
+    # Numbers that products read as they are.
+    queries = mx.array(as_read(drawn(HEADS, fed)).astype(np.float32))
+    keys, values = (drawn(SHARED, held + fed, seed) for seed in (1, 2))
     for bits, masked in product((4, 8), (False, True)):
         cache = QuantizedKVCache(group_size=GROUP, bits=bits)
         if held:
@@ -61,11 +58,8 @@ def test_attention_is_that_over_the_stored_rows(held, fed):
 @pytest.mark.parametrize("bits", [4, 8])
 def test_rows_of_a_long_pass_have_the_bits_of_rows_alone(bits, masked):
     held, fed = 40, 150
-    queries, keys, values = (
-        drawn(HEADS, fed),
-        drawn(SHARED, held + fed, 1),
-        drawn(SHARED, held + fed, 2),
-    )
+    queries = drawn(HEADS, fed)
+    keys, values = (drawn(SHARED, held + fed, seed) for seed in (1, 2))
     cache = QuantizedKVCache(group_size=GROUP, bits=bits)
     cache.update_and_fetch(keys[:, :, :held], values[:, :, :held])
     mask = cache.make_mask(fed, return_array=masked, window_size=None)

@@ -142,11 +142,8 @@ def test_texts_are_exchanged_with_rank_0(connect):
 
 def test_commands_arrive_in_order(connect):
     links, _ = connect(2)
-    sent = [
-        RankMessage(MessageKind.NEW, 1),
-        RankMessage(MessageKind.FEED, 1, 5),
-        RankMessage(MessageKind.DROP, 1, 2),
-    ]
+    given = [(MessageKind.NEW, 1), (MessageKind.FEED, 1, 5), (MessageKind.DROP, 1, 2)]
+    sent = [RankMessage(*one) for one in given]
     links[0].send(sent[:2])
     links[0].send(sent[2:])
     links[0].stop()

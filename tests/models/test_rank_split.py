@@ -230,11 +230,8 @@ def test_nothing_else_of_a_tensor_is_read(tmp_path, monkeypatch, name, rows, col
             return raw
         blocks = raw.reshape(len(raw), -1, 144).copy()
         # The first scale of these blocks is infinite.
-        blocks[
-            rows,
-            slice(*(None if edge is None else edge // 256 for edge in (cols.start, cols.stop))),
-            :2,
-        ] = [0, 0x7C]
+        edges = (None if edge is None else edge // 256 for edge in (cols.start, cols.stop))
+        blocks[rows, slice(*edges), :2] = [0, 0x7C]
         return blocks.reshape(raw.shape)
 
     monkeypatch.setattr(GGUFFile, "tensor_bytes", damaged)

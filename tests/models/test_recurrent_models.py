@@ -59,12 +59,8 @@ def test_a_shared_beginning_changes_no_reply(engine):
     """Prompts that go on from a reply, turn off from it, are its beginning, or come again."""
     engine.reset()
     first = reply(engine, BEGINNING)
-    prompts = [
-        [*BEGINNING, *first, 7, 8, 9],
-        [*BEGINNING, *first[:5], 9, 8, 7],
-        BEGINNING[:10],
-        BEGINNING,
-    ]
+    prompts = [[*BEGINNING, *first, 7, 8, 9], [*BEGINNING, *first[:5], 9, 8, 7]]
+    prompts += [BEGINNING[:10], BEGINNING]
     found = [reply(engine, prompt) for prompt in prompts]
     expected = []
     for prompt in prompts:

@@ -98,12 +98,8 @@ def test_greedy_is_mlx_lms(session, model, size):
 @pytest.mark.slow
 def test_greedy_over_several_prompt_chunks_is_mlx_lms(model):
     prompt = prompt_of(2 * PREFILL_CHUNK + 77)
-    expected = [
-        token
-        for token, _ in generate_step(
-            mx.array(prompt), model, max_tokens=30, prefill_step_size=PREFILL_CHUNK
-        )
-    ]
+    limits = {"max_tokens": 30, "prefill_step_size": PREFILL_CHUNK}
+    expected = [token for token, _ in generate_step(mx.array(prompt), model, **limits)]
     session = Session(model, context=4096)
     assert generate(session, prompt, GenerationConfig(), NgramDrafter(), max_tokens=30) == expected
 

@@ -91,12 +91,8 @@ def test_draws_behind_tokens_that_are_not_committed(model, name):
     config, text = CONFIGS[name], list(prompt_of(21))
     drafts = made(model)
     begin(drafts, text, config)
-    for after, output in [
-        ((4, 5, 6), (4, 5, 6, 7)),
-        ((8,), (9,)),
-        ((1, 2, 3), (1, 2, 9)),
-        ((), (3,)),
-    ]:
+    afters, outputs = [(4, 5, 6), (8,), (1, 2, 3), ()], [(4, 5, 6, 7), (9,), (1, 2, 9), (3,)]
+    for after, output in zip(afters, outputs, strict=True):
         guess = None if after else (lambda drawn, limit: ())
         drawn = [token.token for token in drafts.draw(3, None, guess, after=after)]
         assert drawn == expected(model, [*text, *after], 3, config)

@@ -137,13 +137,9 @@ def test_required_call_is_made(served):
         "additionalProperties": False,
     }
     function = {"name": "turn", "parameters": schema}
-    ask = {
-        "messages": ASK["messages"],
-        "max_tokens": 100,
-        "tools": [{"type": "function", "function": function}],
-        "tool_choice": "required",
-        "parallel_tool_calls": False,
-    }
+    tools = [{"type": "function", "function": function}]
+    ask = {"messages": ASK["messages"], "max_tokens": 100, "tools": tools}
+    ask |= {"tool_choice": "required", "parallel_tool_calls": False}
     reply = served.post(CHAT, ask).json()
     # The reply ends with its only call; left alone, this model makes calls to the end.
     assert reply["usage"]["completion_tokens"] < 100

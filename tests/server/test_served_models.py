@@ -188,13 +188,8 @@ class Bench:
         """A request for a stream of so many tokens."""
         ends = self.one.lasting.tokenizer.end_ids
         bias = {str(token): -100.0 for token in ends}
-        return ASK | {
-            "model": model,
-            "max_tokens": size,
-            "stream": True,
-            "logit_bias": bias,
-            "temperature": 1.0,
-        }
+        fields = {"max_tokens": size, "logit_bias": bias, "temperature": 1.0}
+        return ASK | {"model": model, "stream": True, **fields}
 
     def in_thread(self, model, **fields):
         found = []

@@ -18,11 +18,8 @@ EXPERTS = {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_lengt
 
 def yarn(factor: float, original_context: int) -> dict[str, Any]:
     """Keys of an extended context, for `TinyModel.keys`."""
-    return {
-        "rope__scaling__type": "yarn",
-        "rope__scaling__factor": factor,
-        "rope__scaling__original_context_length": original_context,
-    }
+    scaling = {"type": "yarn", "factor": factor, "original_context_length": original_context}
+    return {f"rope__scaling__{key}": value for key, value in scaling.items()}
 
 
 def linear_scaling(factor: float) -> dict[str, Any]:

@@ -42,13 +42,6 @@ def test_long_runs_take_no_square_of_their_length():
     started = time.process_time()
     for name in ("afmoe", "llama-bpe", "gpt-4o", "kimi-k2", "jais-2", "deepseek-v3"):
         tokenizer = tiny("bpe", pre=name)
-        for text in (
-            "1" * 30000,
-            " " * 30000,
-            "a" * 30000,
-            "aA" * 15000,
-            "!" * 30000,
-            "\n" * 30000,
-        ):
+        for text in (*(one * 30000 for one in "1 a!\n"), "aA" * 15000):
             tokenizer.encode(text)
     assert time.process_time() - started < 20

@@ -95,11 +95,8 @@ def enforced(tool):
 
 
 def tool(schema, **options):
-    parameters = {
-        "type": "object",
-        "properties": {"x": schema, "y": {"type": "integer"}},
-        "required": ["x"],
-    }
+    properties = {"x": schema, "y": {"type": "integer"}}
+    parameters = {"type": "object", "properties": properties, "required": ["x"]}
     return Tool("search", "", parameters, **options)
 
 

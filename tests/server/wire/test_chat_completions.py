@@ -201,11 +201,9 @@ def test_variables_of_the_template_have_limits(server, backend):
     deep = 1
     for _ in range(900):
         deep = [deep]
-    for value, told in (
-        ("y" * 2**17, "at most 131,072 in 64"),
-        (deep, "too deep"),
-        (json.loads("[" * 80 + "]" * 80), "in 81 levels"),
-    ):
+    levels = json.loads("[" * 80 + "]" * 80)
+    long = ("y" * 2**17, "at most 131,072 in 64")
+    for value, told in (long, (deep, "too deep"), (levels, "in 81 levels")):
         response = server.post(PATH, ASK | {"chat_template_kwargs": {"x": value}})
         assert response.status_code == 400
         assert told in response.json()["error"]["message"]
@@ -344,11 +342,8 @@ def test_progress_of_the_prompt_has_llama_cpps_fields(server, backend, monkeypat
     backend.play([*([Pause(0.05)] if late else []), *READ_AND_DRAFTED])
     chunks = streamed(server, ASK | {"return_progress": True})
     progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
-    assert [(one["total"], one["cache"], one["processed"]) for one in progress] == [
-        (30, 20, 20),
-        (30, 20, 24),
-        (30, 20, 30),
-    ]
+    found = [(one["total"], one["cache"], one["processed"]) for one in progress]
+    assert found == [(30, 20, 20), (30, 20, 24), (30, 20, 30)]
     assert all(isinstance(one["time_ms"], int) and one["time_ms"] >= 0 for one in progress)
     assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
     assert joined(chunks, "content") == "one two three"
