@@ -245,15 +245,8 @@ def test_a_control_token_binds_only_as_part_of_a_whole_head(opening, after):
     )
     tools = [Tool("get"), Tool("get_now")]
     made = Constraint.tools(optional_calls(format_, tools, vocabulary.control_ids))
-    prose = [
-        "Hi",
-        "The tag A is one.",
-        "AA",
-        opening,
-        f"{opening}get_nothing",
-        "A\nget",
-        "x A\nA y",
-    ]
+    prose = ["Hi", "The tag A is one.", "AA", opening]
+    prose += [f"{opening}get_nothing", "A\nget", "x A\nA y"]
     if not after.startswith(("B", "C")):
         prose.append(f"{opening}other{after}")
     for text in map(given, prose):

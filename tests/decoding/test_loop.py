@@ -255,13 +255,9 @@ def test_exact_law_by_enumeration():
             p = weight[tokens[:index]]
             probability *= p if token == 0 else 1 - p
         expected[tokens] = probability
-    scripts = [
-        [],
-        [[0, 0]],
-        [[1, 0], [1]],
-        [Draft((0, 1, 0, 1), (-1, -1, 0, 0))],
-        [Draft((1, 0), (-1, -1)), [0]],
-    ]
+    chains = [[], [[0, 0]], [[1, 0], [1]]]
+    trees = [[Draft((0, 1, 0, 1), (-1, -1, 0, 0))], [Draft((1, 0), (-1, -1)), [0]]]
+    scripts = chains + trees
     for drafts in scripts:
         found = law(drafts)
         assert sum(found.values()) == 1

@@ -21,14 +21,10 @@ def test_closing(tiny_gguf):
     next(stream)
     engine.close()
     engine.close()
-    for call in (
-        lambda: engine.generate(PROMPT),
-        lambda: engine.chat([{"role": "user", "content": "x"}]),
-        lambda: engine.logits([1]),
-        engine.reset,
-        lambda: engine.tokenizer,
-        engine.__enter__,
-    ):
+    asked = [{"role": "user", "content": "x"}]
+    replies = [lambda: engine.generate(PROMPT), lambda: engine.chat(asked)]
+    others = [lambda: engine.logits([1]), lambda: engine.tokenizer, engine.reset, engine.__enter__]
+    for call in replies + others:
         with pytest.raises(EngineStateError, match="closed; load it again"):
             call()
     with pytest.raises(EngineStateError, match="closed"):

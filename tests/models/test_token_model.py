@@ -123,12 +123,8 @@ def test_prompts_reuse_what_the_caches_hold(model):
     reply = [*drawn[:2], 5]
     drafts.extend(reply)
     # Before the first pass what is kept is all there is.
-    for following, kept in [
-        ([*prompt, *reply, 1, 2, 3], 39),
-        ([*prompt, *reply, 1, 2, 3, 9, 9], 39),
-        (prompt_of(30, 4), 0),
-        ([3], 0),
-    ]:
+    longer = [*prompt, *reply, 1, 2, 3]
+    for following, kept in [(longer, 39), ([*longer, 9, 9], 39), (prompt_of(30, 4), 0), ([3], 0)]:
         sampling = DrawSettings(config, SEED)
         held = [len(drafts._rows.tokens) for _ in drafts.beginning(following, sampling)]
         assert held[0] >= kept

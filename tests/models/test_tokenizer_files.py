@@ -70,14 +70,9 @@ def of_pieces():
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
+    spaced, strip = decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)
+    parts = [spaced, decoders.ByteFallback(), decoders.Fuse(), strip]
+    tokenizer.decoder = decoders.Sequence(parts)
     tokenizer.add_special_tokens(["<s>", "</s>", "<unk>"])
     return tokenizer
 

@@ -60,12 +60,8 @@ def test_stream_tells_what_was_drafted(served, monkeypatch, tmp_path):
     assert "".join(text for text, _ in pieces) == whole["choices"][0]["message"]["content"]
     last = chunks[-1]
     assert last["timings"]["draft_n_accepted"] > 0
-    assert {source for _, source in pieces} - {None} <= {
-        "prompt",
-        "reply",
-        "memory",
-        "prompt+reply",
-    }
+    sources = {source for _, source in pieces}
+    assert sources <= {None, "prompt", "reply", "memory", "prompt+reply"}
     assert any(source for _, source in pieces)
     counts = chunks[-2]["akunu"]
     assert counts["tokens"] == last["usage"]["completion_tokens"]
@@ -130,12 +126,9 @@ def test_health_knows_whether_the_worker_lives(loaded):
 
 def test_required_call_is_made(served):
     """A random model calls the tool, since nothing else is allowed; all formats tell it alike."""
-    schema = {
-        "type": "object",
-        "properties": {"way": {"type": "string", "enum": ["up", "down"]}},
-        "required": ["way"],
-        "additionalProperties": False,
-    }
+    properties = {"way": {"type": "string", "enum": ["up", "down"]}}
+    schema = {"type": "object", "properties": properties, "required": ["way"]}
+    schema["additionalProperties"] = False
     function = {"name": "turn", "parameters": schema}
     tools = [{"type": "function", "function": function}]
     ask = {"messages": ASK["messages"], "max_tokens": 100, "tools": tools}
@@ -149,12 +142,9 @@ def test_required_call_is_made(served):
     assert one["function"]["name"] == "turn"
     arguments = json.loads(one["function"]["arguments"])
     assert arguments["way"] in {"up", "down"}
-    named = {
-        "messages": ASK["messages"],
-        "max_tokens": 100,
-        "tools": [{"name": "turn", "input_schema": schema}],
-        "tool_choice": {"type": "tool", "name": "turn"},
-    }
+    named = {"messages": ASK["messages"], "max_tokens": 100}
+    named["tools"] = [{"name": "turn", "input_schema": schema}]
+    named["tool_choice"] = {"type": "tool", "name": "turn"}
     message = served.post("/v1/messages", named).json()
     assert message["stop_reason"] == "tool_use"
     assert message["content"][-1]["input"] == arguments
