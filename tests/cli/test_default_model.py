@@ -104,10 +104,12 @@ def test_what_needs_no_default_model_fetches_none(line, fetches):
 @pytest.mark.parametrize(
     "line",
     [
-        "generate --raw -p x -n 1", "chat -n 1", "tune --context 9999999",
+        "generate --raw -p x -n 1",
+        "chat -n 1",
+        "tune --context 9999999",
         "serve --port 0 --context 9999999",
     ],
-)  # fmt: skip
+)
 def test_what_needs_the_default_model_fetches_it(line, fetches):
     CliRunner().invoke(cli, line.split(), input="")
     assert set(fetches) == {SMOLLM2}

@@ -419,12 +419,18 @@ OTHERWISE = r"model.safetensors is an? {} head of a kind that .*: it has {}; use
 @pytest.mark.parametrize(
     ("name", "change", "error", "message"),
     [
-        *((name, change, ModelFormatError, words)
-          for name, kind in KINDS.items() for change, words in kind.damage),
-        *((name, change, UnsupportedArchitectureError, OTHERWISE.format(name, words))
-          for name, kind in KINDS.items() for change, words in kind.unknown),
+        *(
+            (name, change, ModelFormatError, words)
+            for name, kind in KINDS.items()
+            for change, words in kind.damage
+        ),
+        *(
+            (name, change, UnsupportedArchitectureError, OTHERWISE.format(name, words))
+            for name, kind in KINDS.items()
+            for change, words in kind.unknown
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_kind_does_not_run_is_refused(made, tmp_path, name, change, error, message):
     """Damage, and what is computed in another way."""
     target, head = made[name]

@@ -76,12 +76,15 @@ def test_a_bias_is_added_once():
         (partial(tiny, num_key_value_heads=1), 2, "n_kv_heads = 1 does not divide by 2"),
         (partial(tiny, intermediate_size=97), 2, "does not divide by 2"),
         # Their widths divide by two, and mlx-lm would cut a head in half.
-        (partial(tiny, num_attention_heads=6, num_key_value_heads=3, head_dim=16), 2,
-         r"n_kv_heads = 3 does not divide by 2.*no pipeline"),
+        (
+            partial(tiny, num_attention_heads=6, num_key_value_heads=3, head_dim=16),
+            2,
+            r"n_kv_heads = 3 does not divide by 2.*no pipeline",
+        ),
         (partial(build_family, "qwen3_next"), 5, "4 layers, too few for a pipeline of 5 ranks"),
         (partial(build_family, "gemma2"), 2, "mlx-lm cannot split the layers of the model"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_split_is_refused_by_name(make, ranks, reason):
     with pytest.raises(ConfigError, match=reason):
         rank_split.prepare(make(), PlannedGroup(0, ranks), "the model")
