@@ -23,9 +23,10 @@ from wire_formats import BODIES, GENERATE, OLLAMA, error_of
 from akunu_py.server.backend import ChatRequest, CompletionRequest, ServedModel, StoredFacts
 from akunu_py.server.events import Finished
 from akunu_py.server.reply_response import Patience
-from akunu_py.system.errors import ConfigError
+from akunu_py.system.errors import ConfigError, ServerBusyError
 from akunu_py.values.constraint import Constraint
 from akunu_py.values.messages import Message, Tool, ToolCall
+from akunu_py.values.reply_deltas import ContentDelta
 
 STREAMED = {"stream": None}  # Ollama's default
 FIGURES = {
@@ -81,6 +82,11 @@ def test_two_calls(server, backend):
     assert [(one["function"]["index"], one["function"]["name"]) for one in calls] == [
         (0, "f"), (1, "g"),
     ]  # fmt: skip
+
+
+def test_error_within_a_stream(server, backend):
+    backend.play([ACCEPTED, ContentDelta("x"), ServerBusyError("busy", retry_after_s=1)])
+    assert lines_of(server.post(OLLAMA, BODIES[OLLAMA] | STREAMED))[-1] == {"error": "busy"}
 
 
 def test_lines_while_nothing_comes():
