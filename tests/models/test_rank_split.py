@@ -129,7 +129,9 @@ def test_quantized_parts_are_the_wholes(tmp_path, kind):
     down = sum(
         part.layers[0].mlp.down_proj.inner(half) for part, half in zip(parts, halves, strict=True)
     )
-    np.testing.assert_allclose(down, whole.layers[0].mlp.down_proj(x), rtol=1e-4, atol=1e-4)
+    expected = np.array(whole.layers[0].mlp.down_proj(x))
+    # Sums are rounded by the size of their terms, so small ones are less exact.
+    np.testing.assert_allclose(down, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
     if kind == "Q6_K":
         assert isinstance(parts[0].layers[0].mlp.up_proj, PlanesLinear)
     if kind == "NVFP4":
