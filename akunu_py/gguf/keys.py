@@ -133,7 +133,7 @@ class Keys:
     def layer_numbers(
         self, key: str, layers: int, default: float | None = None, *, low: float = 0.0
     ) -> list[float]:
-        """Return a finite number, or `low` or more, for each layer: an array, or one for all."""
+        """Return a number for each layer, finite and at least `low`; one may stand for all."""
         value = self._value(key, default)
         numbers = np.asarray(value)
         if numbers.ndim == 0:

@@ -35,7 +35,7 @@ async def embeddings(http: HttpRequest) -> Response:
     body, model = asked.body, asked.model.id
 
     def whole(vectors: Vectors, usage: Usage) -> dict[str, Any]:
-        as_bytes, count = body.encoding_format == "base64", usage.prompt_tokens
+        as_bytes = body.encoding_format == "base64"
         data = [
             {
                 "object": "embedding", "index": index,
@@ -43,8 +43,8 @@ async def embeddings(http: HttpRequest) -> Response:
             }
             for index, vector in enumerate(vectors)
         ]  # fmt: skip
-        usage_ = {"prompt_tokens": count, "total_tokens": count}
-        return {"object": "list", "data": data, "model": model, "usage": usage_}
+        counts = dict.fromkeys(("prompt_tokens", "total_tokens"), usage.prompt_tokens)
+        return {"object": "list", "data": data, "model": model, "usage": counts}
 
     return await asked.embed(body.input, EmbeddingsForm("openai", whole), body.truncate)
 

@@ -37,7 +37,7 @@ class Mixture:
     used: int  # Experts that each token uses.
     feed_forward_size: int  # Of one expert.
     layers: frozenset[int]  # The other layers have a plain feed-forward part.
-    leading: int = 0  # Such layers before all others.
+    leading: int = 0  # Layers with a plain part before the first mixture.
 
     @property
     def arguments(self) -> dict[str, int]:

@@ -154,7 +154,7 @@ class RowsCache:
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Held, Held]:
         """Let each cache take in its rows of [rows, heads, 1, width]."""
-        axis = self.plan.axis
+        axis = self.plan.turned(2)
         keys_of = self.plan.split(by_row(keys, axis), axis)
         values_of = self.plan.split(by_row(values, axis), axis)
         self._unseen = not self._alone
@@ -185,7 +185,7 @@ class RowsCache:
         Rows of latent attention are a batch, so that each is computed as it is alone.
         """
         self._unseen = False
-        axis = 0 if self.latent else self.plan.axis
+        axis = 0 if self.latent else self.plan.turned(2)
         rows = self.plan.split(by_row(queries, axis), axis)
         if isinstance(mask, Held):
             masks = mask.parts

@@ -48,15 +48,19 @@ class PassPlan:
         # Behind the last row of each text.
         self.ends = list(accumulate(self.sizes))
         self.rows = self.ends[-1]
-        # That of rows [rows, heads, 1, width] once they are turned as each text has them: nothing
-        # is to be turned for texts of one row.
-        self.axis = 0 if self.rows == len(parts) else 2
         # What the rows of each text see, where latent attention asked for it.
         self.latent_masks: list[Any] = []
         # The latent keys and values that attention has fetched last.
         self.latents: list[Any] = []
         # The slots of a cache that a mixer has asked for, and not used yet.
         self.asked: list[tuple[Any, int]] = []
+
+    def turned(self, axis: int) -> int:
+        """Return the axis of rows that are turned as each text has them; 0 for texts of one row.
+
+        Those need no turn.
+        """
+        return 0 if self.rows == len(self.parts) else axis
 
     @cached_property
     def _masks(self) -> list[TreeMasks | None]:

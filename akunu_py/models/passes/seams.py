@@ -263,8 +263,7 @@ def _step(function: Callable[..., Any], kind: RecurrentStep) -> Callable[..., An
             return call(given)
         state = given.get(kind.state)
         states = state.parts if isinstance(state, Apart | RowsCache) else [None] * len(plan.parts)
-        # Nothing is to be turned for texts of one row.
-        turned = {name: place if plan.axis else 0 for name, place in kind.rows.items()}
+        turned = {name: plan.turned(place) for name, place in kind.rows.items()}
         rows = {
             name: plan.split(by_row(given[name], place), place)
             for name, place in turned.items()
@@ -277,7 +276,7 @@ def _step(function: Callable[..., Any], kind: RecurrentStep) -> Callable[..., An
             with part.record, open_plan(None):
                 whole = {**given, **own, kind.state: states[number]}
                 made.append(call(whole) if axis else call_rows(whole))
-        back = axis if plan.axis else 0
+        back = plan.turned(axis)
         if not kind.returns:
             return by_row(mx.concatenate(made, axis=back), back)
         outputs = mx.concatenate([one[0] for one in made], axis=back)
@@ -302,7 +301,7 @@ def _window(function: Callable[..., mx.array]) -> Callable[..., mx.array]:
             return call(layer, x)
         # Models ask for windows in the order in which they use them.
         cache, slot = plan.asked.pop(0)
-        axis = 1 if plan.axis else 0
+        axis = plan.turned(1)
         rows = plan.split(by_row(x[:, -1:], axis), axis)
         kept = x.shape[1] - 1
         found = []
