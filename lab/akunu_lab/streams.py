@@ -249,8 +249,9 @@ def run_streams(
     config = GenerationConfig(
         max_tokens=max_tokens, seed=0, num_draft_tokens=num_draft_tokens, temperature=temperature
     )
-    for drafter in dict.fromkeys(drafters):
-        for count in dict.fromkeys(streams):
+    # A drafter and the first one run one behind the other, at the same speed of the machine.
+    for count in dict.fromkeys(streams):
+        for drafter in dict.fromkeys(drafters):
             name, first, plain = (
                 f"{one} x{number}"
                 for one, number in ((drafter, count), (drafter, streams[0]), (drafters[0], count))
