@@ -165,7 +165,7 @@ class AllOf:
         return all(wanted)
 
 
-class DrawnToken(Protocol):
+class Drawn(Protocol):
     """What a rule may see of a token that a model drew."""
 
     @property
@@ -181,7 +181,7 @@ class DrawnToken(Protocol):
 class _DrawnSpread:
     """The spread at a position after its draw; q of the drawn token stands for the largest."""
 
-    drawn: DrawnToken
+    drawn: Drawn
     vocabulary_size: int
 
     def entropy(self) -> float:
@@ -205,7 +205,7 @@ class AfterDraws:
         self._asked = 0
         self._end: int | None = None
 
-    def __call__(self, drawn: Sequence[DrawnToken]) -> bool:
+    def __call__(self, drawn: Sequence[Drawn]) -> bool:
         """Return whether to draw another token after these."""
         if not drawn:
             self._asked, self._end = 0, None
@@ -216,7 +216,7 @@ class AfterDraws:
             self._asked = place
         return self._end is None
 
-    def length(self, drawn: Sequence[DrawnToken]) -> int:
+    def length(self, drawn: Sequence[Drawn]) -> int:
         # The first token's q gives H, also if there was no room for a second token.
         self(drawn[: max(1, len(drawn) - 1)])
         return len(drawn) if self._end is None else min(self._end, len(drawn))

@@ -13,19 +13,19 @@ from akunu_py.api import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """The machine, and what was found of it and the installation."""
 
     machine: Machine
     findings: tuple[Finding, ...]
 
 
-def read_facts(privacy: Privacy) -> Facts:
+def read_facts(privacy: Privacy) -> MachineFacts:
     """Ask `akunu doctor`; raises ConfigError where MLX cannot be imported."""
     return published(ask("doctor", "--no-self-test"), privacy, _of_this_mac())
 
 
-def published(said: dict[str, Any], privacy: Privacy, mac: dict[str, str]) -> Facts:
+def published(said: dict[str, Any], privacy: Privacy, mac: dict[str, str]) -> MachineFacts:
     """Return what may be published of the doctor's words and of a Mac's own programs'."""
     if said["backend"] is None:
         raise ConfigError(f"MLX cannot be imported: {said['device']}; akunu doctor says what to do")
@@ -37,7 +37,9 @@ def published(said: dict[str, Any], privacy: Privacy, mac: dict[str, str]) -> Fa
         "blas": cleaned["blas"] and cleaned["blas"]["name"],
     }
     same = {name: cleaned[name] for name in Machine.__slots__ if name not in more}
-    return Facts(Machine(**same, **more), tuple(Finding(**found) for found in cleaned["findings"]))
+    return MachineFacts(
+        Machine(**same, **more), tuple(Finding(**found) for found in cleaned["findings"])
+    )
 
 
 def _of_this_mac() -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from akunu_lab.machine.facts import Facts
+from akunu_lab.machine.facts import MachineFacts
 from akunu_lab.machine.parts import PARTS, TITLES, PlannedPart
 from akunu_lab.machine.planning import CannotBeMeasuredError, PartRun, Subject
 from akunu_lab.machine.privacy import Privacy
@@ -27,7 +27,7 @@ _TOY = Finding(
 )
 
 
-def conclusions(report: FullReport, facts: Facts) -> list[Finding]:
+def conclusions(report: FullReport, facts: MachineFacts) -> list[Finding]:
     """Return the findings of a report, including those of its machine; the worst first."""
     found = [*facts.findings, *_failures(report)]
     for _, figures in report.measured():
@@ -71,7 +71,7 @@ def _circumstances(report: FullReport) -> Iterator[Finding]:
 
 def run_full(
     path: Path,
-    facts: Facts,
+    facts: MachineFacts,
     *,
     privacy: Privacy,
     keep: Callable[[FullReport], None],
