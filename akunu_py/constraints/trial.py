@@ -67,11 +67,15 @@ class CompileTrial:
     def __init__(
         self, seconds: float = MOST_SECONDS, most_bytes: int = MOST_BYTES, children: int = 2
     ) -> None:
-        self._limits = seconds, most_bytes
+        self._seconds = seconds
+        script = compile_child.__file__
+        self._children = [
+            LimitedChild(script, seconds, most_bytes, purpose="compile a constraint")
+            for _ in range(children)
+        ]
+        self._idle = list(self._children)
         self._places = threading.BoundedSemaphore(children)
         self._turn = threading.Lock()
-        self._idle: list[LimitedChild] = []
-        self._asked: set[LimitedChild] = set()
         self._closings = 0
         # By digest of the grammar.
         self._results: OrderedDict[bytes, TrialResult] = OrderedDict()
@@ -87,11 +91,11 @@ class CompileTrial:
         if (found := self._results.get(key)) is not None:
             return found
         closings = self._closings
-        with self._place():
+        with self._place() as child:
             # Others may have asked the same, such as choices of one request.
             found = self._results.get(key)
             if found is None and closings == self._closings:
-                found = self._ask(grammar, size)
+                found = self._ask(child, grammar, size)
             if closings != self._closings:
                 raise EngineStateError("compiling a constraint was ended; send it again later")
             if found is None:
@@ -102,7 +106,7 @@ class CompileTrial:
         return found
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
+    def _place(self) -> Iterator[LimitedChild]:
         # Whoever waits for a place has the turn, so that nobody who comes again gets it before.
         waited = self._turn.acquire(timeout=_MOST_QUEUE_S)
         try:
@@ -111,50 +115,31 @@ class CompileTrial:
         finally:
             if waited:
                 self._turn.release()
+        child = self._idle.pop()
         try:
-            yield
+            yield child
         finally:
+            self._idle.append(child)
             self._places.release()
 
     def close(self) -> None:
         """End the children; verdicts that others wait for fail with an EngineStateError."""
         self._closings += 1
-        for child in list(self._asked):
-            child.kill()
-        while self._idle:
-            self._idle.pop().close()
+        for child in self._children:
+            child.close()
 
-    def _ask(self, grammar: str, size: int) -> TrialResult | None:
+    def _ask(self, child: LimitedChild, grammar: str, size: int) -> TrialResult | None:
         """Return a child's result; None if there is none in time."""
-        child = self._idle_child() or LimitedChild(
-            compile_child.__file__, *map(str, self._limits), purpose="compile a constraint"
-        )
-        with contextlib.ExitStack() as closing:
-            # Also at Ctrl-C: nobody knows whose answer would come next.
-            closing.callback(child.close)
-            self._asked.add(child)
-            try:
-                answer = child.ask({"grammar": grammar, "size": size}, _MOST_WAIT_S)
-            finally:
-                self._asked.discard(child)
-            if answer is None:
-                code = child.close()
-                if code == -signal.SIGKILL:  # by the wait
-                    return None
-                reason = _REASONS.get(code, "compiling it ends the compiler")
-                refused = f"it is too complex ({reason}); make it simpler"
-                return TrialResult("", self._limits[0], refused, code == compile_child.TOO_SLOW)
-            if not answer["spent"]:
-                closing.pop_all()
-                self._idle.append(child)
+        answer = child.ask({"grammar": grammar, "size": size}, _MOST_WAIT_S)
+        if answer == -signal.SIGKILL:  # by the wait
+            return None
+        if isinstance(answer, int):
+            reason = _REASONS.get(answer, "compiling it ends the compiler")
+            refused = f"it is too complex ({reason}); make it simpler"
+            return TrialResult("", self._seconds, refused, answer == compile_child.TOO_SLOW)
+        if answer["spent"]:
+            child.close()
         return TrialResult(str(answer["error"]), float(answer["seconds"]))
-
-    def _idle_child(self) -> LimitedChild | None:
-        with contextlib.suppress(IndexError):
-            while not (child := self._idle.pop()).alive:
-                child.close()
-            return child
-        return None
 
 
 _QUICK, _LONG = CompileTrial(QUICK_SECONDS), CompileTrial(MOST_SECONDS)

@@ -5,6 +5,7 @@ import json
 import select
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,55 +18,78 @@ _START_S = 60.0
 class LimitedChild:
     """A script that answers each line of JSON with one, and says so first when it is ready.
 
-    Raises ConfigError, which names the `purpose`, if it cannot be started.
+    Its process begins when it is asked, and anew where it has ended. Any thread may ask.
     """
 
-    def __init__(self, script: str, *arguments: str, purpose: str) -> None:
+    def __init__(self, script: str, *arguments: float, purpose: str) -> None:
+        # Without the script's folder among the places that modules come from.
+        self._command = [sys.executable, "-P", script, *map(str, arguments)]
+        self._purpose = purpose
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: Mapping[str, Any], most_s: float) -> dict[str, Any] | int:
+        """Return the answer; without one within `most_s` seconds, the code of the ended process.
+
+        Raises ConfigError, which names the `purpose`, if it cannot be started.
+        """
+        with self._turn, contextlib.ExitStack() as ending:
+            # Also at Ctrl-C: nobody knows whose answer would come next.
+            ending.callback(self._end)
+            process = self._process
+            if process is None or process.poll() is not None:  # other programs may end it
+                self._end()
+                process = self._start()
+            assert process.stdin is not None  # noqa: S101 - a pipe
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+            answer = _read(process, most_s)
+            if answer is None:
+                return self._end()
+            ending.pop_all()
+        return answer
+
+    def close(self) -> None:
+        """End the process, also while it is asked."""
+        if (process := self._process) is not None:
+            process.kill()
+        with self._turn:
+            self._end()
+
+    def _start(self) -> subprocess.Popen[bytes]:
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - this Python, and a file of akunu's
-                # Without the script's folder among the places that modules come from.
-                [sys.executable, "-P", script, *arguments],
+            process = subprocess.Popen(  # noqa: S603 - this Python, and a file of akunu's
+                self._command,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for akunu
             )  # fmt: skip
         except OSError as error:
-            raise ConfigError(
-                f"akunu cannot {purpose}: {sys.executable} cannot be started: {error.strerror}"
-            ) from None
-        if self._read(_START_S) is None:
-            self.close()
-            raise ConfigError(f"akunu cannot {purpose}: {sys.executable} cannot run {script}")
+            what = f"{sys.executable} cannot be started: {error.strerror}"
+            raise ConfigError(f"akunu cannot {self._purpose}: {what}") from None
+        is_ready = _read(process, _START_S) is not None
+        # Not before, for `close`: one that it ended would look like one that cannot run.
+        self._process = process
+        if not is_ready:
+            what = f"{sys.executable} cannot run {self._command[2]}"
+            raise ConfigError(f"akunu cannot {self._purpose}: {what}")
+        return process
 
-    @property
-    def alive(self) -> bool:
-        """Whether the process runs; other programs may end it."""
-        return self._process.poll() is None
-
-    def ask(self, request: Mapping[str, Any], most_s: float) -> dict[str, Any] | None:
-        """Return the answer to a request; None if there is none within `most_s` seconds."""
-        stream = self._process.stdin
-        assert stream is not None  # noqa: S101 - a pipe
-        with contextlib.suppress(BrokenPipeError):
-            stream.write(json.dumps(request).encode() + b"\n")
-            stream.flush()
-        return self._read(most_s)
-
-    def _read(self, most_s: float) -> dict[str, Any] | None:
-        stream = self._process.stdout
-        assert stream is not None  # noqa: S101 - a pipe
-        # A child writes a line at once, and nothing before it was asked again.
-        if not select.select([stream], [], [], most_s)[0]:
-            return None
-        line = stream.readline()
-        found: dict[str, Any] | None = json.loads(line) if line else None
-        return found
-
-    def close(self) -> int:
+    def _end(self) -> int:
         """End the process; return its code, which is its own if it had ended."""
-        self.kill()
-        self._process.communicate()
-        return self._process.returncode
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.kill()
+        process.communicate()
+        return process.returncode
 
-    def kill(self) -> None:
-        """Let the process end; one that has ended keeps its exit code."""
-        self._process.kill()
+
+def _read(process: subprocess.Popen[bytes], most_s: float) -> dict[str, Any] | None:
+    stream = process.stdout
+    assert stream is not None  # noqa: S101 - a pipe
+    answer: dict[str, Any] | None = None
+    # A child writes a line at once, and nothing before it was asked again.
+    if select.select([stream], [], [], most_s)[0] and (line := stream.readline()):
+        answer = json.loads(line)
+    return answer

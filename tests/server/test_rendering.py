@@ -1,6 +1,8 @@
 """Markdown as trees for the page: values by hand, and what no text may do."""
 
 import re
+import signal
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -144,31 +146,40 @@ def test_no_letter_is_lost_or_becomes_markup(text):
         assert re.findall("[ab]", shown) == re.findall("[ab]", text)
 
 
-def test_a_text_that_takes_too_long_is_given_up_and_the_next_one_is_read(monkeypatch):
-    monkeypatch.setattr(rendering, "_MOST_SECONDS", 0.2)
-    renderer = rendering._Renderer()
-    try:
-        assert renderer.read(["*a* " * 200_000])["texts"] is None
-        found = renderer.read(["a", "*b*"])
-        assert found["texts"] == [[[0, ["p", LTR, "a"]]], [[0, ["p", LTR, ["em", {}, "b"]]]]]
-        assert 0 < found["seconds"] < 0.2
-    finally:
-        renderer.close()
+@pytest.fixture
+def child():
+    made = LimitedChild(rendering._SCRIPT, 0.2, purpose="read Markdown")
+    yield made
+    made.close()
 
 
-def test_a_child_that_was_ended_is_replaced():
-    renderer = rendering._Renderer()
-    try:
-        renderer.read(["a"])
-        renderer._child._process.terminate()
-        renderer._child._process.wait()
-        assert renderer.read(["a"])["texts"]
-    finally:
-        renderer.close()
+def test_a_text_that_takes_too_long_is_given_up_and_the_next_one_is_read(child):
+    assert child.ask({"texts": ["*a* " * 200_000]}, 30) == -signal.SIGPROF
+    found = child.ask({"texts": ["a", "*b*"]}, 30)
+    assert found["texts"] == [[[0, ["p", LTR, "a"]]], [[0, ["p", LTR, ["em", {}, "b"]]]]]
+    assert 0 < found["seconds"] < 0.2
+
+
+def test_a_child_stays_until_it_is_ended_and_is_replaced_then(child):
+    child.ask({"texts": ["a"]}, 30)
+    process = child._process
+    child.ask({"texts": ["a"]}, 30)
+    assert child._process is process
+    process.terminate()
+    process.wait()
+    assert child.ask({"texts": ["a"]}, 30)["texts"]
+
+
+def test_an_interrupt_ends_a_child_whose_answer_may_yet_come(child, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("select.select", Mock(side_effect=[([1], [], []), KeyboardInterrupt]))
+        with pytest.raises(KeyboardInterrupt):
+            child.ask({"texts": ["a"]}, 30)
+    assert child.ask({"texts": ["b"]}, 30)["texts"] == [[[0, ["p", LTR, "b"]]]]
 
 
 def test_a_child_that_cannot_start_is_told(tmp_path):
     script = tmp_path / "ends.py"
     script.write_text("raise SystemExit(1)")
     with pytest.raises(ConfigError, match=r"akunu cannot read Markdown: .* cannot run"):
-        LimitedChild(str(script), purpose="read Markdown")
+        LimitedChild(str(script), purpose="read Markdown").ask({}, 1)

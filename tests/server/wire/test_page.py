@@ -10,7 +10,9 @@ import pytest
 from scripted_server import running
 
 import akunu_py.server.page
+from akunu_py.server.page import rendering
 from akunu_py.server.security import Access, digests
+from akunu_py.system.limited_child import LimitedChild
 
 FOLDER = Path(akunu_py.server.page.__file__).parent
 KEY = "sk-test-0123456789abcdef"
@@ -104,6 +106,14 @@ def test_markdown_is_read_for_those_with_a_key_within_limits():
         refusal = server.client.post("/render", json={"texts": ["a" * 1_000_001]}, headers=headers)
         assert refusal.status_code == 400
         assert "up to 1,000,000 characters" in refusal.json()["error"]["message"]
+
+
+def test_markdown_that_takes_too_long_is_not_read(server, monkeypatch):
+    child = LimitedChild(rendering._SCRIPT, 0.05, purpose="read Markdown")
+    monkeypatch.setattr(rendering, "_CHILD", child)
+    answer = server.client.post("/render", json={"texts": ["*a* " * 200_000]}).json()
+    child.close()
+    assert answer == {"texts": None, "seconds": rendering._MOST_SECONDS}
 
 
 def test_page_is_not_for_other_hosts(server):
