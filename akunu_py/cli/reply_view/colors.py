@@ -16,23 +16,15 @@ PALE = Style(dim=True)
 
 MARKDOWN: Mapping[str, Style] = {
     "markdown.code": ACCENT,
-    "markdown.code_block": Style(),
     "markdown.block_quote": PALE,
-    "markdown.list": Style(),
     "markdown.item.bullet": ACCENT,
     "markdown.item.number": ACCENT,
     "markdown.hr": PALE,
-    "markdown.h1": Style(bold=True),
-    "markdown.h2": Style(bold=True),
-    "markdown.h3": Style(bold=True),
-    "markdown.h4": Style(bold=True),
-    "markdown.h5": Style(bold=True),
-    "markdown.h6": Style(bold=True),
+    **{f"markdown.h{level}": Style(bold=True) for level in range(1, 7)},
     "markdown.link": ACCENT,
     "markdown.link_url": ACCENT + Style(underline=True),
     "markdown.table.border": PALE,
     "markdown.table.header": Style(bold=True),
-    "markdown.kbd": Style(bold=True),
 }
 
 CODE: Mapping[tuple[str, ...], Style] = {
@@ -47,7 +39,6 @@ CODE: Mapping[tuple[str, ...], Style] = {
     ("Name", "Tag"): BLUE,
     ("Name", "Attribute"): STEEL,
     ("Literal", "String"): GREEN,
-    ("Literal", "String", "Doc"): GREEN,
     ("Literal", "Number"): ORANGE,
     ("Generic", "Deleted"): RED,
     ("Generic", "Inserted"): GREEN,
