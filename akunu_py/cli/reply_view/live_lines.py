@@ -12,7 +12,7 @@ Size = Callable[[], os.terminal_size]
 _ERASE, _UP_AND_ERASE = "\x1b[2K", "\x1b[A\x1b[2K"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _RESET = "\x1b[0m"
-_CODE = re.compile(r"\x1b\[[0-9;]*m")
+_CODE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +166,9 @@ def _rest(drawn: Line, line: Line) -> str:
     shown = len(_plain(drawn))
     if not _plain(line).startswith(_plain(drawn)):
         return f"\n{line.text}"
-    parts = []
-    place = 0
-    for code in (*_CODE.finditer(line.text), None):
-        text = line.text[place : code.start() if code else None]
-        parts.append(text[shown:])
+    parts = _CODE.split(line.text)
+    # Every other part is a code.
+    for at, text in enumerate(parts[::2]):
+        parts[2 * at] = text[shown:]
         shown = max(0, shown - len(text))
-        if code:
-            parts.append(code[0])
-            place = code.end()
     return "".join(parts)
