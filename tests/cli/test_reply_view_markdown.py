@@ -363,6 +363,16 @@ def test_a_draft_is_tinted_and_nothing_else(before, drafted, after):
     assert tinted.split() == drafted.split()
 
 
+def test_an_entity_is_shown_where_all_is_drafted():
+    """Its letter is not in the text, so it has no tint."""
+    screen = TerminalScreen()
+    view = view_on(screen, show_drafts=True)
+    view.feed(answer("one&lt;two", "prompt"))
+    view.finish()
+    assert screen.rows() == ["one<two"]
+    assert screen.cells("one").fg != screen.cells("<").fg == "default"
+
+
 def test_code_has_no_background():
     screen = streamed(["Use `code` here.\n\n```py\n# note\nx = 'text' if 1 else None\n```"])
     cells = [screen.screen.buffer[row][column] for row in range(24) for column in range(80)]

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import ClassVar, TextIO
 
 from markdown_it.token import Token
 from rich.cells import get_character_cell_size
-from rich.color import ColorSystem
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
 from rich.padding import Padding
 from rich.segment import Segment
@@ -60,6 +59,11 @@ def split_blocks(text: str) -> list[Block]:
     return blocks
 
 
+def row_starts(text: str) -> list[int]:
+    """Return where each row of a text begins, and behind them where one more would."""
+    return list(accumulate((len(row) + 1 for row in text.split("\n")), initial=0))
+
+
 def as_written(text: str, width: int) -> list[Line]:
     """Return the lines of a text as it is, none of more than `width` cells."""
     lines = []
@@ -92,13 +96,13 @@ class BlockRenderer:
         styles = dict(MARKDOWN)
         if tints is not None:
             styles = {name: style.without_color for name, style in styles.items()}
+            tints = {" ": Style(), **tints}
             styles |= {f"markdown.{_tag(mark)}": style for mark, style in tints.items()}
         # Highlighting of numbers and addresses is for logs.
         self._console = Console(
             file=stream, highlight=False, emoji=False, markup=False, theme=Theme(styles)
         )
-        name = self._console.color_system
-        self._colors = None if name is None else _COLOR_SYSTEMS[name]
+        self._colors = COLOR_SYSTEMS.get(self._console.color_system or "")
 
     def lines(self, text: str, width: int, marks: str = "") -> list[Line]:
         """Return the lines of a harmless text, each of at most `width` cells.
@@ -121,10 +125,14 @@ class BlockRenderer:
         return lines
 
     def paint(self, text: str, style: Style) -> str:
-        """Return a text of one line with a style's codes around it."""
+        """Return a text with a style's codes around each line.
+
+        Underlining would otherwise go on to the end of a line that ends within it.
+        """
         if self._console.no_color:
             style = style.without_color
-        return style.render(text, color_system=self._colors)
+        lines = text.split("\n")
+        return "\n".join(style.render(line, color_system=self._colors) for line in lines)
 
     @property
     def has_colors(self) -> bool:
@@ -143,14 +151,6 @@ class BlockRenderer:
             get_character_cell_size(letter) for segment in segments for letter in segment.text
         )
         return Line(text, min(width, cells))
-
-
-_COLOR_SYSTEMS = {
-    "standard": ColorSystem.STANDARD,
-    "256": ColorSystem.EIGHT_BIT,
-    "truecolor": ColorSystem.TRUECOLOR,
-    "windows": ColorSystem.WINDOWS,
-}
 
 
 def _stripped(segments: list[Segment]) -> list[Segment]:
@@ -228,7 +228,7 @@ class _Markdown(Markdown):
         self.parsed = list(_prepared(_PARSER.parse(text)))
         if marks is not None:
             _mark(self.parsed, text, marks)
-            self.inlines = self.inlines | {_tag(mark) for mark in set(marks) - {" "}}
+            self.inlines = self.inlines | set(map(_tag, {" ", *marks}))
 
 
 def _prepared(tokens: Sequence[Token]) -> Iterator[Token]:
@@ -253,9 +253,7 @@ def _mark(tokens: Sequence[Token], text: str, marks: str) -> None:
     Tokens do not say where their text stands; it stands there in their order, with what is markup
     in between. What is not found, as the letter of an entity is not, gets no mark.
     """
-    starts = [0]
-    for row in text.split("\n"):
-        starts.append(starts[-1] + len(row) + 1)
+    starts = row_starts(text)
     place = 0
 
     def found(content: str) -> str:
@@ -273,11 +271,11 @@ def _mark(tokens: Sequence[Token], text: str, marks: str) -> None:
         return own
 
     for token in tokens:
-        if token.map is not None:
+        if token.type == "fence" and token.map is not None:
+            place = starts[token.map[0] + 1]
+        elif token.map is not None:
             place = max(place, starts[token.map[0]])
         if token.type in ("fence", "code_block"):
-            if token.type == "fence":
-                place = starts[min(token.map[0] + 1, len(starts) - 1)] if token.map else place
             rows = token.content.split("\n")
             token.meta["marks"] = " ".join(found(row) for row in rows)
         elif token.children:
@@ -290,23 +288,18 @@ def _marked(children: Sequence[Token], found: Callable[[str], str]) -> Iterator[
         if child.type not in ("text", "code_inline") or not child.content:
             yield child
             continue
-        for mark, begin, end in _runs(found(child.content), every=True):
-            part = child.copy(content=child.content[begin:end])
-            if mark == " ":
-                yield part
-            else:
-                yield Token("tint_open", _tag(mark), 1)
-                yield part
-                yield Token("tint_close", _tag(mark), -1)
+        for mark, begin, end in _runs(found(child.content)):
+            yield Token("tint_open", _tag(mark), 1)
+            yield child.copy(content=child.content[begin:end])
+            yield Token("tint_close", _tag(mark), -1)
 
 
-def _runs(marks: str, *, every: bool = False) -> Iterator[tuple[str, int, int]]:
-    """Yield equal neighbours among marks, with beginning and end; blanks where `every` is."""
+def _runs(marks: str) -> Iterator[tuple[str, int, int]]:
+    """Yield equal neighbours among marks, with beginning and end."""
     end = 0
     for mark, same in groupby(marks):
         begin, end = end, end + len(list(same))
-        if every or mark != " ":
-            yield mark, begin, end
+        yield mark, begin, end
 
 
 def _tag(mark: str) -> str:
