@@ -1,7 +1,6 @@
 """Markdown that is drawn while it is written."""
 
 import re
-import time
 from collections.abc import Callable
 from typing import TextIO
 
@@ -10,9 +9,13 @@ from akunu_py.cli.reply_view.blocks import (
     BlockRenderer,
     as_written,
     language_of,
+    row_starts,
     split_blocks,
 )
+from akunu_py.cli.reply_view.draft_tint import DraftTint
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines, Size
+from akunu_py.cli.terminal import printable
+from akunu_py.values.reply_deltas import ContentDelta
 
 _DRAWING_SHARE = 0.05
 """Of the time that goes by, at most this much goes to drawing: the model's steps wait for it."""
@@ -36,12 +39,15 @@ class MarkdownStream:
         renderer: BlockRenderer,
         stream: TextIO,
         size: Size,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float],
+        tint: DraftTint | None,
     ) -> None:
         self._renderer = renderer
+        self._stream = stream
         self._live = LiveLines(stream, size)
         self._size = size
         self._clock = clock
+        self._tint = tint
         self._next_draw = 0.0
         self._text = ""  # from the beginning of the open block
         self._marks = ""  # a letter for each of its characters, a blank where there is no tint
@@ -50,11 +56,9 @@ class MarkdownStream:
         self._width = 0  # that the open block is laid out for
         self._as_written = False
 
-    def feed(self, text: str, mark: str = " ") -> None:
-        """Add harmless text, without control characters but newlines and tabs.
-
-        `mark` is the letter of its tint (see `BlockRenderer`).
-        """
+    def feed(self, piece: ContentDelta) -> None:
+        text = printable(piece.text, self._stream)
+        mark = " " if self._tint is None else self._tint.mark(piece.source, piece.place)
         self._text += text
         self._marks += mark * len(text)
         if not text or self._clock() < self._next_draw:
@@ -82,24 +86,12 @@ class MarkdownStream:
         # Only whole lines decide: "#" is a heading, "#5" goes on with a paragraph.
         whole = self._text if last_too else self._text[: self._text.rfind("\n") + 1]
         blocks = split_blocks(whole)
-        finished = blocks if last_too else blocks[:-1]
-        if not finished:
-            if last_too:
-                self._text = self._marks = ""
-            return
-        starts = self._row_starts()
-        ends = [starts[block.begin] for block in blocks[1:]]
-        for block, end in zip(finished, [*ends, len(self._text) + 1], strict=False):
+        starts = row_starts(self._text)
+        ends = [starts[block.begin] for block in blocks[1:]] + starts[-1:] * last_too
+        for block, end in zip(blocks, ends, strict=False):
             self._print(block, starts[block.begin], end - 1)
-        rest = len(self._text) if last_too else starts[blocks[-1].begin]
+        rest = ends[-1] if ends else 0
         self._text, self._marks = self._text[rest:], self._marks[rest:]
-
-    def _row_starts(self) -> list[int]:
-        """Return where each row of the text begins, and behind them where one more would."""
-        starts = [0]
-        for row in self._text.split("\n"):
-            starts.append(starts[-1] + len(row) + 1)
-        return starts
 
     def _print_code(self) -> bool:
         """Print the beginning of a long open code block for good; return whether there is one."""
@@ -119,7 +111,7 @@ class MarkdownStream:
         closed = blocks[0].end <= len(rows) - 1 and _FENCE.fullmatch(rows[blocks[0].end - 1])
         if cut is None or fence is None or closed:
             return False
-        end = self._row_starts()[cut]
+        end = row_starts(self._text)[cut]
         self._print(blocks[0], 0, end - 1)
         opening = f"{fence[1]}{language_of(fence[2])}\n"
         self._text = opening + self._text[end:]

@@ -3,13 +3,10 @@
 from collections.abc import Callable
 from typing import TextIO
 
-from rich.style import Style
-
 from akunu_py.cli.reply_view.blocks import BlockRenderer
+from akunu_py.cli.reply_view.colors import PALE
 from akunu_py.cli.reply_view.live_lines import Line, LiveLines, Size
 from akunu_py.cli.terminal import printable
-
-_PALE = Style(dim=True)
 
 
 class DimmedReasoning:
@@ -19,14 +16,9 @@ class DimmedReasoning:
         self._renderer = renderer
         self._stream = stream
 
-    def feed(self, text: str) -> None:
-        lines = printable(text, self._stream).split("\n")
-        paint = self._renderer.paint
-        self._stream.write("\n".join(paint(line, _PALE) if line else "" for line in lines))
+    def feed(self, text: str, tokens: int) -> None:  # noqa: ARG002 - the text says enough
+        self._stream.write(self._renderer.paint(printable(text, self._stream), PALE))
         self._stream.flush()
-
-    def progress(self, tokens: int) -> None:
-        """Show nothing: the text says enough."""
 
     def finish(self) -> None:
         self._stream.write("\n\n")
@@ -46,12 +38,7 @@ class FoldedReasoning:
         self._started: float | None = None
         self._tokens = 0
 
-    def feed(self, text: str) -> None:  # noqa: ARG002 - it is not shown
-        """Begin the clock."""
-        if self._started is None:
-            self._started = self._clock()
-
-    def progress(self, tokens: int) -> None:
+    def feed(self, text: str, tokens: int) -> None:  # noqa: ARG002 - it is not shown
         self._tokens = tokens
         self._live.draw([self._line("thinking")])
 
@@ -62,6 +49,7 @@ class FoldedReasoning:
         self._stream.flush()
 
     def _line(self, verb: str) -> Line:
-        seconds = 0.0 if self._started is None else self._clock() - self._started
-        text = f"{verb}: {self._tokens} tokens, {seconds:.1f} s"
-        return Line(self._renderer.paint(text, _PALE), len(text))
+        if self._started is None:
+            self._started = self._clock()
+        text = f"{verb}: {self._tokens} tokens, {self._clock() - self._started:.1f} s"
+        return Line(self._renderer.paint(text, PALE), len(text))

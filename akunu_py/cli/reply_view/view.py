@@ -3,9 +3,9 @@
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Literal, Self, TextIO
 
-from akunu_py.cli.terminal import printable
+from akunu_py.cli.terminal import is_dumb, printable
 from akunu_py.values.reply_deltas import ContentDelta, ReasoningDelta
 from akunu_py.values.types import StreamEvent
 
@@ -16,31 +16,10 @@ if TYPE_CHECKING:
     from akunu_py.cli.reply_view.draft_sources import NameOf
     from akunu_py.cli.reply_view.draft_tint import DraftTint
     from akunu_py.cli.reply_view.live_lines import Size
+    from akunu_py.cli.reply_view.markdown_stream import MarkdownStream
+    from akunu_py.cli.reply_view.shown_reasoning import DimmedReasoning, FoldedReasoning
 
 Reasoning = Literal["show", "fold", "hide"]
-
-
-class Answer(Protocol):
-    """Shows what is not reasoning."""
-
-    def feed(self, piece: ContentDelta) -> None:
-        """Show a piece."""
-
-    def finish(self) -> None:
-        """End the reply's last line."""
-
-
-class ShownReasoning(Protocol):
-    """Shows reasoning."""
-
-    def feed(self, text: str) -> None:
-        """Show a part of it."""
-
-    def progress(self, tokens: int) -> None:
-        """Take in how many tokens there were so far, markers and whole steps included."""
-
-    def finish(self) -> None:
-        """Go on to the answer."""
 
 
 class ReplyView:
@@ -52,8 +31,8 @@ class ReplyView:
 
     def __init__(
         self,
-        answer: Answer,
-        reasoning: ShownReasoning | None,
+        answer: "_PlainText | MarkdownStream",
+        reasoning: "DimmedReasoning | FoldedReasoning | None",
         tint: "DraftTint | None" = None,
         *,
         as_is: bool = False,
@@ -62,18 +41,29 @@ class ReplyView:
         self._tint = tint
         self._reasoning = reasoning
         self._as_is = as_is
-        self._in_reasoning = self._in_answer = False
+        self._thinking: DimmedReasoning | FoldedReasoning | None = None
+        self._in_answer = False
+        # Of the reasoning so far, markers and whole steps included.
         self._tokens = 0
         self._begun = self._finished = False
 
     def feed(self, event: StreamEvent) -> None:
         self._begun = True
-        if self._as_is and event.text:
-            self._answer.feed(ContentDelta(event.text))
-        elif not self._as_is:
-            self._show(event)
-        if self._in_reasoning and self._reasoning is not None:
-            self._reasoning.progress(self._tokens)
+        deltas = (ContentDelta(event.text),) if self._as_is else event.deltas
+        if not self._in_answer and not isinstance(next(iter(deltas), None), ContentDelta):
+            self._tokens += len(event.token_ids)
+        if self._thinking is not None:
+            self._thinking.feed("", self._tokens)
+        for delta in deltas:
+            if isinstance(delta, ContentDelta):
+                self._end_reasoning()
+                self._in_answer = True
+                self._answer.feed(delta)
+            elif isinstance(delta, ReasoningDelta) and not self._in_answer:
+                # Between two messages of an answer it would break into what is drawn.
+                self._thinking = self._reasoning
+                if self._thinking is not None:
+                    self._thinking.feed(delta.text, self._tokens)
         if event.step is not None and self._tint is not None:
             self._tint.count(event.step)
 
@@ -89,26 +79,10 @@ class ReplyView:
         self._end_reasoning()
         self._answer.finish()
 
-    def _show(self, event: StreamEvent) -> None:
-        answers = self._in_answer or isinstance(next(iter(event.deltas), None), ContentDelta)
-        if not answers:
-            self._tokens += len(event.token_ids)
-        for delta in event.deltas:
-            if isinstance(delta, ContentDelta):
-                self._end_reasoning()
-                self._in_answer = True
-                self._answer.feed(delta)
-            elif isinstance(delta, ReasoningDelta) and not self._in_answer:
-                # Between two messages of an answer it would break into what is drawn.
-                self._in_reasoning = self._reasoning is not None
-                if self._reasoning is not None:
-                    self._reasoning.feed(delta.text)
-
     def _end_reasoning(self) -> None:
-        if self._in_reasoning and self._reasoning is not None:
-            self._reasoning.progress(self._tokens)
-            self._reasoning.finish()
-        self._in_reasoning = False
+        if self._thinking is not None:
+            self._thinking.finish()
+        self._thinking = None
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +108,7 @@ def make_view(
     drafts are tinted by their sources, as `name_source` names them. Anywhere else it is text as it
     is. `size` is the terminal's, if the stream cannot say so; `clock` gives seconds.
     """
-    draws = stream.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
+    draws = stream.isatty() and not is_dumb()
     as_is = not draws or (plain and not show_drafts)
     if as_is and (not draws or reasoning != "fold"):
         return ReplyView(_PlainText(stream), None, as_is=reasoning == "show")
@@ -142,6 +116,7 @@ def make_view(
     from akunu_py.cli.reply_view.blocks import BlockRenderer
     from akunu_py.cli.reply_view.draft_sources import name_of
     from akunu_py.cli.reply_view.draft_tint import DraftTint
+    from akunu_py.cli.reply_view.markdown_stream import MarkdownStream
     from akunu_py.cli.reply_view.shown_reasoning import DimmedReasoning, FoldedReasoning
 
     renderer = BlockRenderer(stream)
@@ -150,12 +125,12 @@ def make_view(
     if show_drafts:
         tint = DraftTint(name_source or name_of, has_colors=renderer.has_colors)
         renderer = BlockRenderer(stream, tint.styles)
-    answer: Answer
+    answer: _PlainText | MarkdownStream
     if plain:
         answer = _PlainText(stream, renderer, tint)
     else:
-        answer = _MarkdownText(stream, renderer, size, clock, tint)
-    shown: ShownReasoning | None = None
+        answer = MarkdownStream(renderer, stream, size, clock, tint)
+    shown: DimmedReasoning | FoldedReasoning | None = None
     if reasoning == "fold":
         shown = FoldedReasoning(renderer, stream, size, clock)
     elif reasoning == "show":
@@ -194,40 +169,10 @@ class _PlainText:
         text = printable(piece.text, self._stream)
         if self._renderer is not None and self._tint is not None and piece.source:
             style = self._tint.styles[self._tint.mark(piece.source, piece.place)]
-            paint = self._renderer.paint
-            # Underlining would otherwise go on to the end of a line that ends within it.
-            text = "\n".join(paint(line, style) if line else "" for line in text.split("\n"))
-        _write(self._stream, text)
+            text = self._renderer.paint(text, style)
+        self._stream.write(text)
+        self._stream.flush()
 
     def finish(self) -> None:
-        _write(self._stream, "\n")
-
-
-class _MarkdownText:
-    """Text as Markdown."""
-
-    def __init__(
-        self,
-        stream: TextIO,
-        renderer: "BlockRenderer",
-        size: "Size",
-        clock: Callable[[], float],
-        tint: "DraftTint | None",
-    ) -> None:
-        from akunu_py.cli.reply_view.markdown_stream import MarkdownStream  # rich
-
-        self._stream = stream
-        self._tint = tint
-        self._markdown = MarkdownStream(renderer, stream, size, clock)
-
-    def feed(self, piece: ContentDelta) -> None:
-        mark = " " if self._tint is None else self._tint.mark(piece.source, piece.place)
-        self._markdown.feed(printable(piece.text, self._stream), mark)
-
-    def finish(self) -> None:
-        self._markdown.finish()
-
-
-def _write(stream: TextIO, text: str) -> None:
-    stream.write(text)
-    stream.flush()
+        self._stream.write("\n")
+        self._stream.flush()
