@@ -52,7 +52,7 @@ class ReplyView:
         deltas = (ContentDelta(event.text),) if self._as_is else event.deltas
         if not self._in_answer and not isinstance(next(iter(deltas), None), ContentDelta):
             self._tokens += len(event.token_ids)
-        if self._thinking is not None:
+        if self._thinking is not None:  # a step may bring nothing but tokens
             self._thinking.feed("", self._tokens)
         for delta in deltas:
             if isinstance(delta, ContentDelta):

@@ -25,7 +25,7 @@ from markdown_it.tree import SyntaxTreeNode
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.tasklists import tasklists_plugin
 from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Generic, Keyword, Number, String, Token
+from pygments.token import Comment, Generic, Keyword, Number, String
 from pygments.util import ClassNotFound
 
 from akunu_py.system.markdown import markdown_parser
@@ -141,22 +141,20 @@ def _link(address: str, inner: Sequence[Tree]) -> Iterator[Tree]:
 def _code(text: str, language: str = "") -> Iterator[Tree]:
     try:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
-        pieces = list(lexer.get_tokens(text))
+        pieces = [
+            (next((name for parent, name in _KINDS.items() if kind in parent), ""), piece)
+            for kind, piece in lexer.get_tokens(text)
+        ]
     except ClassNotFound:
-        pieces = [(Token, text)]
-    bits: list[tuple[int, str, str]] = []
-    line = 0
-    for kind, piece in pieces:
-        name = next((name for parent, name in _KINDS.items() if kind in parent), "")
-        for bit in re.findall(r"\n|[^\n]+", piece):
-            bits.append((line, name if bit != "\n" else "", bit))
-            line += bit == "\n"
+        pieces = [("", text)]
     parts: list[list[Any]] = []
-    for (line, name), same in itertools.groupby(bits, lambda bit: bit[:2]):
-        if line == _LINES * len(parts):
-            parts.append(["span", {}])
-        run = "".join(bit for _, _, bit in same)
-        parts[-1].append(["span", {"class": name}, run] if name else run)
+    line = 0
+    for name, same in itertools.groupby(pieces, lambda piece: piece[0]):
+        for row in "".join(piece for _, piece in same).splitlines(keepends=True):
+            if line == _LINES * len(parts):
+                parts.append(["span", {}])
+            parts[-1].append(["span", {"class": name}, row] if name else row)
+            line += row.endswith("\n")
     head = ["div", {}, ["span", {}, language or "code"]]
     head.append(["button", {"type": "button", "aria-label": "Copy this code"}, "Copy"])
     if parts:

@@ -405,16 +405,16 @@ def test_tab_goes_through_the_page_from_top_to_bottom(server, open_page):
 COLOURS = {
     "python": (
         'x = """a\n# b""" + 1.5 # if\nif y: "no"\n',
-        [("string", '"""a'), ("string", '# b"""'), ("number", "1.5"), ("comment", "# if"),
+        [("string", '"""a\n'), ("string", '# b"""'), ("number", "1.5"), ("comment", "# if"),
          ("keyword", "if"), ("string", '"no"')],
     ),
     "js": (
         "/* a\n b */ const s = `x\ny`; // 1\n",
-        [("comment", "/* a"), ("comment", " b */"), ("keyword", "const"), ("string", "`x"),
+        [("comment", "/* a\n"), ("comment", " b */"), ("keyword", "const"), ("string", "`x\n"),
          ("string", "y`"), ("comment", "// 1")],
     ),
     "diff": ("@@ -1 +1 @@\n-a\n+b\n", [("keyword", "@@ -1 +1 @@"), ("deleted", "-a"), ("inserted", "+b")]),
-    "sql": ("SELECT 1 -- x\n", [("keyword", "SELECT"), ("number", "1"), ("comment", "-- x")]),
+    "sql": ("SELECT 1 -- x\n", [("keyword", "SELECT"), ("number", "1"), ("comment", "-- x\n")]),
     "none-such": ("if 1\n", []),
 }  # fmt: skip
 
