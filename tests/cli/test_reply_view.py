@@ -122,6 +122,13 @@ def test_without_colours_sources_are_underlined(monkeypatch):
     assert was.fg == once.fg == "default"
 
 
+def test_a_tint_ends_with_each_line():
+    """An underlining would go on to the end of the line."""
+    screen = shown([event(("one\ntwo", "prompt"))], plain=True, show_drafts=True)
+    code = r"\x1b\[[0-9;]+m"
+    assert re.match(f"{code}one\\x1b\\[0m\n{code}two\\x1b\\[0m", "".join(screen.written))
+
+
 def test_a_source_cannot_bring_codes():
     screen = shown([event("a", ("b", "x\x1b]0;owned\x07"))], show_drafts=True)
     assert screen.screen.title == ""
@@ -208,6 +215,18 @@ def test_messages_of_a_harmony_reply(reasoning):
     folded = [f"thought: {text.index('**')} tokens, 0.0 s", ""]
     first = {"show": ["Think.", ""], "fold": folded, "hide": []}
     assert screen.rows() == [*first[reasoning], "Yes."]
+
+
+def test_a_folded_line_counts_as_thoughts_come():
+    screen = TerminalScreen()
+    view = view_on(screen, reasoning="fold")
+    *events, _ = with_deltas(letters("<think>\nFirst</think>"))
+    for number, one in enumerate(events, 1):
+        view.feed(one)
+        if number > len("<think>\n"):
+            assert screen.rows() == [f"thinking: {number} tokens, 0.0 s"]
+    view.finish()
+    assert screen.rows() == [f"thought: {number} tokens, 0.0 s"]
 
 
 def test_thoughts_between_two_answers_are_left_out():

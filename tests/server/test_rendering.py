@@ -131,8 +131,9 @@ def test_code_is_as_it_was_written(language):
     assert (name, words(code)) == (language or "code", text)
 
 
-def test_lines_of_long_code_are_in_parts():
-    _, code = code_of("```\n" + "a\n" * 120)
+@pytest.mark.parametrize("language", ["", "python"])
+def test_lines_of_long_code_are_in_parts(language):
+    _, code = code_of(f"```{language}\n" + "a = 1\n" * 120)
     assert [words(part).count("\n") for part in code[2:]] == [50, 50, 20]
 
 
