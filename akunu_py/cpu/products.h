@@ -19,12 +19,12 @@ constexpr int TILE_ROWS = REGISTERS == 32               ? 6
                                                         : 4;
 constexpr int MOST_SUMS = REGISTERS == 32 ? 24 : 12;
 
-// y[0:ROWS, 0:COUNT] += x times the weights from `first` on, which are unpacked on the way. Rows of
-// y are `stride` numbers apart.
+// y[0:ROWS, 0:COUNT] += x times the weights from `first` on, which are unpacked on the way. Vectors
+// of x are as `in_order` has them; rows of y are `stride` numbers apart.
 template <class Form, int ROWS, int COUNT>
 [[gnu::noinline]] void tile(const Packed& w, int first, const float* x, float* y, size_t stride) {
   using Vector = typename Form::Vector;
-  const size_t columns = w.columns, row_bytes = w.row_bytes();
+  const size_t row_bytes = w.row_bytes();
   const int groups = w.groups, chunk = w.chunk_groups, group = w.group;
   const size_t group_bytes = size_t(group) * w.bits / 8;
   const uint8_t* codes = w.codes + first * row_bytes;
@@ -45,7 +45,7 @@ template <class Form, int ROWS, int COUNT>
           for (int n = 0; n < COUNT; n++)
             weights[n] = Form::weights(codes + n * row_bytes, k, part, lines[n]);
           for (int m = 0; m < ROWS; m++) {
-            const auto values = load<Vector>(x + m * columns + k + part * lanes_of<Vector>);
+            const auto values = load<Vector>(x + k * ROWS + (part * ROWS + m) * lanes_of<Vector>);
             for (int n = 0; n < COUNT; n++)
               sums[m][n] = multiply_add(weights[n], values, sums[m][n]);
           }
@@ -67,14 +67,17 @@ void add_products(const Packed& w, int begin, int end, const float* x, int num_r
       });
 }
 
-// Copies numbers of x in the order of the weights, to where a cache line begins.
-template <class Form>
-void in_order(const float* x, size_t size, float* to) {
+// Copies rows of x in the order of the weights, to where a cache line begins: the first vectors of
+// all rows of a tile, then the second ones. One pointer serves all of its rows.
+template <class Form, class Tiles>
+void in_order(const float* x, size_t stride, int num_rows, int columns, float* to) {
   constexpr int COUNT = lanes_of<typename Form::Vector>, ALL = Form::PARTS * COUNT;
-  for (size_t first = 0; first < size; first += ALL)
-    for (int i = 0; i < COUNT; i++)
+  for (int m = 0, rows; (rows = tile_rows<TILE_ROWS<Tiles>>(num_rows - m)); m += rows)
+    for (int first = 0; first < columns; first += ALL)
       for (int part = 0; part < Form::PARTS; part++)
-        to[first + part * COUNT + i] = x[first + i * Form::PARTS + part];
+        for (int row = 0; row < rows; row++, to += COUNT)
+          for (int i = 0; i < COUNT; i++)
+            to[i] = x[(m + row) * stride + first + i * Form::PARTS + part];
 }
 
 // Unpacks columns of a row of weights, from `begin` to `end`.
@@ -85,6 +88,7 @@ void unpack(const Packed& w, int row, int begin, int end, float* to) {
   int group = begin / w.group;
   for (int k = begin; k < end; group++) {
     const auto line = Form::line(w, size_t(row) * w.groups + group);
+    __builtin_prefetch(codes + TILE_COUNT * w.row_bytes() + size_t(k) * w.bits / 8);
     for (const int stop = std::min(end, (group + 1) * w.group); k < stop; k += Form::PARTS * lanes)
       for (int part = 0; part < Form::PARTS; part++, to += lanes)
         store(to, Form::weights(codes, k, part, line));
@@ -98,8 +102,7 @@ void block_product(const Packed& w, int begin, int end, const float* x, int num_
   for (int column = 0; column < w.columns; column += chunk) {
     const int columns = std::min(chunk, w.columns - column);
     float* ordered = numbers_in(x_space, size_t(num_rows) * columns);
-    for (int m = 0; m < num_rows; m++)
-      in_order<Form>(x + size_t(m) * w.columns + column, columns, ordered + size_t(m) * columns);
+    in_order<Form, Dense>(x + column, w.columns, num_rows, columns, ordered);
     const int step = BLOCK_NUMBERS / columns / TILE_COUNT * TILE_COUNT;
     float* block = numbers_in(space, size_t(step) * columns);
     for (int first = begin; first < end; first += step) {
@@ -108,10 +111,9 @@ void block_product(const Packed& w, int begin, int end, const float* x, int num_
         unpack<Form>(w, first + n, column, column + columns, block + size_t(n) * columns);
       const Packed unpacked{
           reinterpret_cast<const uint8_t*>(block), nullptr, nullptr, count, columns, columns, 32};
-      constexpr int MOST = TILE_ROWS<Dense>;
-      for (int m = 0; m < num_rows; m += MOST)
-        add_products<Dense>(unpacked, 0, count, ordered + size_t(m) * columns,
-                            std::min(MOST, num_rows - m), y + size_t(m) * w.rows + first, w.rows);
+      for (int m = 0, rows; (rows = tile_rows<TILE_ROWS<Dense>>(num_rows - m)); m += rows)
+        add_products<Dense>(unpacked, 0, count, ordered + size_t(m) * columns, rows,
+                            y + size_t(m) * w.rows + first, w.rows);
     }
   }
 }
@@ -120,9 +122,8 @@ template <class Form>
 void float_product(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   static thread_local std::vector<Dense::Vector> space;
   if (num_rows <= MOST_DIRECT) {
-    const size_t size = size_t(num_rows) * w.columns;
-    float* ordered = numbers_in(space, size);
-    in_order<Form>(x, size, ordered);
+    float* ordered = numbers_in(space, size_t(num_rows) * w.columns);
+    in_order<Form, Form>(x, w.columns, num_rows, w.columns, ordered);
     return add_products<Form>(w, begin, end, ordered, num_rows, y, w.rows);
   }
   for (int m = 0; m < num_rows; m += X_ROWS)

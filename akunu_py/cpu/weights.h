@@ -150,22 +150,30 @@ void with_constant(int value, const Work& work) {
   ((value == VALUES ? work(std::integral_constant<int, VALUES>()) : void()), ...);
 }
 
+// Rows of x in the first tile of `num_rows`. All have about as many, MOST at most, since each tile
+// unpacks the weights anew.
+template <int MOST>
+int tile_rows(int num_rows) {
+  const int tiles = std::max(1, (num_rows + MOST - 1) / MOST);
+  return (num_rows + tiles - 1) / tiles;
+}
+
 // Calls add<ROWS, COUNT>(m, n) for tiles of all rows of x and of weights: of up to MOST rows of x,
-// and of TILE_COUNT rows of weights or of half as many, where the registers hold no more than SUMS.
+// and of TILE_COUNT rows of weights, half as many where registers hold no more than SUMS, or the
+// last ones alone.
 template <int MOST, int SUMS, class Add>
 void in_tiles(int begin, int end, int num_rows, const Add& add) {
   // The first rows of x bring weights into the caches, where the others find them.
-  int n = begin;
-  for (; n + TILE_COUNT <= end; n += TILE_COUNT)
-    for (int m = 0; m < num_rows; m += MOST)
-      with_constant<1, 2, 3, 4, 5, 6>(std::min(num_rows - m, MOST), [&](auto rows) {
-        constexpr int COUNT = rows * TILE_COUNT <= SUMS ? TILE_COUNT : TILE_COUNT / 2;
-        if constexpr (rows <= MOST)
-          for (int i = 0; i < TILE_COUNT; i += COUNT)
-            add.template operator()<rows, COUNT>(m, n + i);
+  for (int n = begin, count; n < end; n += count) {
+    count = end - n < TILE_COUNT ? 1 : TILE_COUNT;
+    for (int m = 0, size; (size = tile_rows<MOST>(num_rows - m)); m += size)
+      with_constant<1, 2, 3, 4, 5, 6>(size, [&](auto rows) {
+        constexpr int ROWS = std::min<int>(rows, MOST);
+        constexpr int COUNT = ROWS * TILE_COUNT <= SUMS ? TILE_COUNT : TILE_COUNT / 2;
+        if (count == 1) return add.template operator()<ROWS, 1>(m, n);
+        for (int i = 0; i < TILE_COUNT; i += COUNT) add.template operator()<ROWS, COUNT>(m, n + i);
       });
-  for (; n < end; n++)
-    for (int m = 0; m < num_rows; m++) add.template operator()<1, 1>(m, n);
+  }
 }
 
 // Adds the sum of each vector to a number; where four are together, four at a time.
