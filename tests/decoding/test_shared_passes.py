@@ -51,13 +51,13 @@ def test_no_other_rows_of_a_pass_have_a_larger_gain(offered, slope, taken):
         return tokens - lambda_ * slope * sum(rows)
 
     best = max(map(gain, itertools.product(*(range(len(each) + 1) for each in offered))))
-    # A tie within two hundredths of a token goes to the plain pass.
-    assert gain(sizes) >= best - 0.0201
+    # What brings less than 4 % of the pass's four tokens is left to the plain pass.
+    assert gain(sizes) >= (best if best > 0.1601 else min(best, 0)) - 1e-6
 
 
-@pytest.mark.parametrize(("slope", "kept"), [(0.1, 5), (0.2, 2), (0.3, 0)])
+@pytest.mark.parametrize(("slope", "kept"), [(0.1, 5), (0.17, 3), (0.2, 0), (0.3, 0)])
 def test_rows_have_to_bring_what_they_cost_all(slope, kept):
-    """At four replies a row must bring 0.4, 0.8 and 1.2 tokens."""
+    """At four replies a row must bring 0.4, 0.68, 0.8 and 1.2 tokens, and all together 0.16 more."""
     offer = Offer(tuple(0.9**row for row in range(1, 6)))
     assert passes(slope=slope).share([offer]) == [kept]
 
@@ -73,11 +73,12 @@ def test_drafts_compete_for_the_rows_of_a_pass():
 
 
 def test_a_row_behind_a_step_in_flight_costs_as_often_as_it_is_fed():
-    """Half of the time the first token is refuted, and nothing is spent."""
-    shared = passes(slope=0.2)
-    assert shared.share([Offer((0.81,), chance=0.5, checked=1)]) == [0]
-    assert shared.share([Offer((0.9,), chance=0.5, checked=1)]) == [2]
-    assert shared.share([Offer((0.79,), chance=1.0, checked=1)]) == [0]
+    """A row costs 0.4 tokens. Half of the time the first is refuted, and nothing is spent."""
+    shared = passes()
+    assert shared.share([Offer((0.71,), chance=0.5, checked=1)]) == [0]
+    assert shared.share([Offer((0.73,), chance=0.5, checked=1)]) == [2]
+    assert shared.share([Offer((0.55,), chance=1.0, checked=1)]) == [0]
+    assert shared.share([Offer((0.57,), chance=1.0, checked=1)]) == [2]
     assert shared.share([Offer((0.1, 0.05), checked=1, least=2)]) == [2]
 
 
@@ -87,8 +88,8 @@ def test_rows_that_look_too_expensive_are_tried_now_and_then():
     for _ in range(1000):
         tried += shared.share([Offer((0.5,)), Offer((0.39,))])[0]
         shared.observe(seconds=1, feeding_s=1, drafted=0, tokens=4, steady=True)
-    # Of 4 tokens, at 0.3 each and the least gain.
-    assert 10 <= tried <= 13
+    # Of 4 tokens, at 0.3 each and the least gain, 0.16.
+    assert tried == 8
     assert shared.share([Offer((0.39,))]) == [0]
     shared.begin(1)
     assert shared.share([Offer((0.99,), least=1)]) == [1]
