@@ -3,8 +3,8 @@
 import dataclasses
 import json
 import logging
+import secrets
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,10 @@ def save_converted(
     that it is complete or absent. Raises ConfigError for a folder that exists or cannot be written.
     """
     check_new(folder)
-    part = None
+    # Named before it is made: an interrupt in between would leave a folder that nobody knows.
+    part = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
-        part.chmod(0o755)  # as any other folder; temporary ones are private
+        part.mkdir(parents=True)
         forms, extra = _describe(model)
         # mlx-lm's classes do not know the rotary layers that replaced theirs.
         stock = plan.rotary is None and not plan.model.startswith(VARIANT_PREFIX)
@@ -118,8 +117,7 @@ def save_converted(
             f"cannot write {folder}: the disk is full, or the file exceeds a size limit"
         ) from error
     finally:
-        if part is not None:
-            shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
     return read_by_mlx_lm
 
 

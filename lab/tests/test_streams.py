@@ -31,7 +31,7 @@ def test_replies_at_once_are_those_of_one_at_a_time(engine):
     )
     # Two pairs of prompts, and one is left over.
     assert [run.item.id for run in report.runs] == ["0 and 1 more", "2 and 1 more"]
-    assert tuple(report.against) == ("none x1", "none x2", "ngram x1", "ngram x2")
+    assert tuple(report.against) == ("none x1", "ngram x1", "none x2", "ngram x2")
     config = GenerationConfig(max_tokens=12, drafter="none")
     alone = [engine.generate(prompt, config).token_ids for prompt in prompts]
     for run, (first, second) in zip(report.runs, (alone[:2], alone[2:4]), strict=True):
