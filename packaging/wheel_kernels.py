@@ -14,7 +14,7 @@ from pathlib import Path
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # Processors with less build their own.
-LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4"), "aarch64": ("aarch64",)}
+LEVELS = {"x86_64": ("x86-64-v3", "x86-64-v4", "x86-64-v4-vnni"), "aarch64": ("aarch64",)}
 
 
 class KernelsHook(BuildHookInterface):

@@ -1,12 +1,14 @@
-"""What products with packed weights read of x: the kernels for AVX2 take whole numbers of 16 bits."""
+"""What products with packed weights read of x: AVX2 and AVX-512 take whole numbers of 16 bits."""
 
 import numpy as np
 
-from akunu_py.cpu import load_kernels
+from akunu_py.cpu import load_kernels, processor
 
 BLOCK = 32
 
-IN_WHOLES = load_kernels().level == "x86-64-v3"
+IN_WHOLES = "x86-64-v3" in processor.levels() and load_kernels().level not in {
+    "", "x86-64", "x86-64-v2"
+}  # fmt: skip
 
 LEEWAY = 24 if IN_WHOLES else 1
 """How many times as far results may be from those with float32 products. Such a number is wrong by
@@ -17,7 +19,7 @@ A wrong scale, order or weight is hundreds of times as far."""
 def as_read(x):
     """Return x in float64, [..., columns], as such a product reads it on this machine.
 
-    On AVX2 x[k] = step * number, with a step for each block of columns of a row, of which the
+    There x[k] = step * number, with a step for each block of columns of a row, of which the
     largest number is 32,767. Elsewhere, and where a row ends within a block, x is read as it is.
     """
     x = np.array(x, np.float32)

@@ -27,7 +27,7 @@ constexpr int E2M1 = 0;
 constexpr int DENSE_GROUP = 16;
 
 // Threads take a multiple of so many rows of weights of a product, and of so many columns of sums.
-constexpr int TILE_COUNT = 4;
+constexpr int PRODUCT_ROWS = 16;
 constexpr int SUMMED_COLUMNS = 32;
 
 // A matrix as MLX packs it: `rows` rows of `columns` codes of `bits` bits, the first in the lowest

@@ -245,7 +245,7 @@ struct Matrices {
 // The products of `count` rows of x, with what is `added` to them, if anything is.
 void product_in_parts(const Packed& w, const float* x, int count, float* y,
                       const float* added = nullptr) {
-  in_parts(w.rows, TILE_COUNT, double(w.rows) * w.columns * count, [&](int begin, int end) {
+  in_parts(w.rows, PRODUCT_ROWS, double(w.rows) * w.columns * count, [&](int begin, int end) {
     arithmetic->product(w, begin, end, x, count, y);
     if (!added) return;
     for (size_t row = 0; row < size_t(count); row++)

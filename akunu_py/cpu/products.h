@@ -3,7 +3,8 @@
 #pragma once
 
 #include "attention.h"
-#include "wholes.h"
+#include "whole_products_avx2.h"
+#include "whole_products_avx512.h"
 
 namespace akunu {
 
@@ -131,7 +132,7 @@ void float_product(const Packed& w, int begin, int end, const float* x, int num_
                         y + size_t(m) * w.rows);
 }
 
-// wholes.h has another one for AVX2.
+// AVX2 and AVX-512 have others, for codes that are whole numbers.
 template <int BITS>
 void product_of(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   float_product<FormOf<BITS>>(w, begin, end, x, num_rows, y);

@@ -69,73 +69,28 @@ inline Floats eight_lanes(Wide v) {
   return halves[0] + halves[1];
 }
 
-// The weights that codes of up to 4 bits stand for.
-template <int BITS>
-inline Wide sixteen_weights(const Packed& w, size_t line) {
-  constexpr Wide E2M1_VALUES = {0,     0.5,   1,  1.5,   2,  3,  4,  6,
-                                -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-  if constexpr (BITS == E2M1) return E2M1_VALUES * w.scales[line];
-  Wide codes;
-  for (int i = 0; i < 16; i++) codes[i] = i & ((1 << BITS) - 1);
-  return multiply_add(codes, Wide{} + w.scales[line], Wide{} + w.biases[line]);
-}
-
-// Sixteen codes. Those of up to 4 bits are looked up in a table of a group's weights; with fewer
-// bits it repeats, so that bits of the next codes in an index do not matter. Of 32 columns of 4
-// bits those with even numbers come first, since their codes are the lower halves of 16 bytes.
-template <int BITS>
-struct Sixteens {
+// Sixteen codes of E2M1, looked up in a table of a group's weights.
+struct SixteenE2M1 {
   using Vector = Wide;
-  static constexpr int PARTS = BITS == 4 ? 2 : 1;
-  static constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
-  struct Line {
-    Wide table_or_scale, bias;
-  };
+  using Line = Wide;
+  static constexpr int PARTS = 1;
 
-  static Line line(const Packed& w, size_t at) {
-    if constexpr (BITS > 4) return {Wide{} + w.scales[at], Wide{} + w.biases[at]};
-    return {sixteen_weights<BITS>(w, at), Wide{}};
+  static Wide line(const Packed& w, size_t at) {
+    constexpr Wide VALUES = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    return VALUES * w.scales[at];
   }
 
-  static Wide weights(const uint8_t* codes, int column, int part, const Line& line) {
-    const __m512i index = indices(codes + size_t(column) * WIDTH / 8, part);
-    if constexpr (BITS <= 4) return Wide(_mm512_permutexvar_ps(index, __m512(line.table_or_scale)));
-    const __m512i mask = _mm512_set1_epi32((1 << BITS) - 1);
-    const __m512i code = BITS == 8 ? index : _mm512_and_si512(index, mask);
-    return multiply_add(Wide(_mm512_cvtepi32_ps(code)), line.table_or_scale, line.bias);
-  }
-
- private:
-  // Numbers whose lowest bits are the codes: two bytes of each, moved to the right.
-  static __m512i indices(const uint8_t* packed, int part) {
-    if constexpr (BITS == 4 || BITS == 8) {
-      const __m512i bytes =
-          _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(packed)));
-      return part ? _mm512_srli_epi32(bytes, 4) : bytes;
-    }
-    struct Bits {
-      alignas(64) uint8_t bytes[64];
-      alignas(64) int32_t shifts[16];
-    };
-    static constexpr Bits OF = [] {
-      Bits bits{};
-      for (int i = 0; i < 16; i++) {
-        bits.shifts[i] = i * WIDTH % 8;
-        for (int byte = 0; byte < 4; byte++)
-          bits.bytes[4 * i + byte] = byte < 2 ? i * WIDTH / 8 + byte : 0x80;
-      }
-      bits.bytes[61] = std::min(2 * WIDTH - 1, int(bits.bytes[61]));
-      return bits;
-    }();
-    const __m128i codes = _mm_maskz_loadu_epi8((1u << 2 * WIDTH) - 1, packed);
-    const __m512i pairs =
-        _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), _mm512_load_si512(OF.bytes));
-    return _mm512_srlv_epi32(pairs, _mm512_load_si512(OF.shifts));
+  static Wide weights(const uint8_t* codes, int column, int, Wide line) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + column / 2));
+    const __m512i twice = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, bytes));
+    // The upper bits of an index do not matter.
+    const __m512i index = _mm512_srlv_epi32(twice, _mm512_set1_epi64(int64_t(4) << 32));
+    return Wide(_mm512_permutexvar_ps(index, __m512(line)));
   }
 };
 
 template <int BITS>
-using FormOf = Sixteens<BITS>;
+using FormOf = SixteenE2M1;
 
 #else
 
@@ -157,6 +112,8 @@ int tile_rows(int num_rows) {
   const int tiles = std::max(1, (num_rows + MOST - 1) / MOST);
   return (num_rows + tiles - 1) / tiles;
 }
+
+constexpr int TILE_COUNT = 4;
 
 // Calls add<ROWS, COUNT>(m, n) for tiles of all rows of x and of weights: of up to MOST rows of x,
 // and of TILE_COUNT rows of weights, half as many where registers hold no more than SUMS, or the
@@ -189,7 +146,7 @@ void add_sums(const Vector (&vectors)[COUNT], float* to) {
 
 // Weights that are not packed: float32, in groups that have nothing in common.
 struct Dense {
-  using Vector = FormOf<8>::Vector;
+  using Vector = FormOf<E2M1>::Vector;
   static constexpr int PARTS = 1;
   struct Line {};
 

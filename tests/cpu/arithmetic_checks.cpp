@@ -120,11 +120,11 @@ void expect_sum(float found, int count,
   expect(close(found, sum, size), what, a, b, c, d);
 }
 
-// What products with packed weights read of rows of x: on AVX2 whole numbers of
-// 16 bits, with a step for each block of columns.
+// What products with packed weights read of rows of x: on AVX2 and AVX-512
+// whole numbers of 16 bits, with a step for each block of columns.
 std::vector<double> as_read(const Numbers &x, [[maybe_unused]] int form) {
   std::vector<double> read(x.begin(), x.end());
-#if defined(__AVX2__) && !defined(__AVX512F__)
+#if defined(__AVX2__)
   constexpr size_t BLOCK = 32;
   for (size_t first = 0;
        form != DENSE && form != akunu::E2M1 && first < x.size();
@@ -143,7 +143,7 @@ std::vector<double> as_read(const Numbers &x, [[maybe_unused]] int form) {
 void check_products(int form, int group, int columns, int rows) {
   const Matrix matrix(form, rows, columns, group);
   const Packed &w = matrix.packed;
-  for (int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33}) {
+  for (int count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 17, 33, 50}) {
     const Numbers x = normal(size_t(count) * columns);
     const std::vector<double> read = as_read(x, form);
     Numbers y(size_t(count) * rows, NAN), parts = y, alone(rows);
@@ -165,7 +165,7 @@ void check_products(int form, int group, int columns, int rows) {
           "a row differs from the row alone: form, group, columns, rows of x",
           form, group, columns, count);
     }
-    const int cut = std::min(akunu::TILE_COUNT, rows);
+    const int cut = std::min(akunu::PRODUCT_ROWS, rows);
     arithmetic.product(w, 0, cut, x.data(), count, parts.data());
     if (cut < rows)
       arithmetic.product(w, cut, rows, x.data(), count, parts.data());
@@ -278,7 +278,7 @@ int main() {
         continue;
       const int unit = std::max(group, 32);
       for (int columns : {unit, 3 * unit, 1152})
-        for (int rows : {1, 3, 4, 7})
+        for (int rows : {1, 3, 4, 7, 16, 37})
           check_products(form, group, columns, rows);
     }
   for (int columns : {64, 208, 1152})

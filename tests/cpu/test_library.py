@@ -349,7 +349,13 @@ def test_a_level_that_the_machine_lacks_is_refused(tmp_path):
 def test_levels_are_read_from_the_processors_flags(monkeypatch):
     flags = " ".join(processor._X86.values()).split()
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    for missing, best in [("", "x86-64-v4"), ("avx512bw", "x86-64-v3"), ("fma", "x86-64-v2")]:
+    bests = {
+        "": "x86-64-v4-vnni",
+        "avx512_vnni": "x86-64-v4",
+        "avx512bw": "x86-64-v3",
+        "fma": "x86-64-v2",
+    }
+    for missing, best in bests.items():
         line = f"flags : {' '.join(flag for flag in flags if flag != missing)}"
         monkeypatch.setattr(processor, "_cpuinfo", lambda line=line: [line])
         assert processor.levels()[-1] == best

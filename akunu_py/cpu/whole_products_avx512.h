@@ -1,0 +1,272 @@
+// Products with packed weights for AVX-512: lanes are sixteen rows of weights, a strip.
+//
+// A lane has the codes of two columns, and all lanes are multiplied by the same pair of numbers of
+// x. So a step and a scale belong to whole sums of a block, where on AVX2 each lane is multiplied
+// by them. Codes are brought into lanes once for all rows of x of a tile, and a further row costs
+// little more than its products.
+
+#pragma once
+
+#include <utility>
+
+#include "weights.h"
+#include "wholes.h"
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+
+namespace akunu {
+
+constexpr int STRIP_ROWS = 16;
+constexpr int PAIRS = BLOCK_COLUMNS / 2;
+// Rows of x of a tile. Each size takes the compiler its time; a tile of a number between two sizes
+// is filled up with rows of anything, whose sums nobody reads.
+constexpr std::array TILE_SIZES{1, 2, 3, 4, 5, 6, 8, 10, 12, 16};
+constexpr int MOST_ROWS = TILE_SIZES.back();
+
+typedef int32_t WideInts __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(64)));
+
+// How the codes of a block of a row become pairs. Bytes are copied into words, so that the codes of
+// both halves of a word begin at the same bits: each shift yields a pair.
+template <int BITS>
+struct PairsOf {
+  static constexpr int BYTES = BLOCK_COLUMNS * BITS / 8;
+  alignas(16) uint8_t bytes[2][16] = {};  // of the 16 bytes that words are made of, four at a time
+  int words = 0;
+  int word[PAIRS] = {}, shift[PAIRS] = {};
+  alignas(64) uint16_t columns[BLOCK_COLUMNS] = {};
+
+  constexpr PairsOf() {
+    int apart = 1, pair = 0;
+    while (apart * BITS < 16 || apart * BITS % 8) apart++;
+    for (int base = 0; base < BLOCK_COLUMNS; base += 2 * apart) {
+      int start = -2;  // the byte where both halves of the word begin
+      for (int column = base; column < base + apart; column++, pair++) {
+        if ((column + 1) * BITS > 8 * (start + 2)) {
+          start = column * BITS / 8;
+          for (int byte = 0; byte < 4; byte++) {
+            const int from = start + byte % 2 + byte / 2 * (apart * BITS / 8);
+            bytes[words / 4][words % 4 * 4 + byte] = from - first(words / 4);
+          }
+          words++;
+        }
+        word[pair] = words - 1;
+        shift[pair] = column * BITS - 8 * start;
+        columns[2 * pair] = column;
+        columns[2 * pair + 1] = column + apart;
+      }
+    }
+  }
+
+  // Where in a block the 16 bytes begin that a part of the words is made of.
+  static constexpr int first(int part) { return part ? BYTES - 16 : 0; }
+
+  constexpr bool in_place() const {
+    for (int i = 0; i < 4 * words; i++)
+      if (first(i / 16) + bytes[i / 16][i % 16] != i) return false;
+    return true;
+  }
+};
+
+template <int BITS>
+constexpr PairsOf<BITS> PAIRS_OF;
+
+inline __m128i four_words(const void* from) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(from));
+}
+
+// The bytes of a block that a part of the words is made of, in their order.
+template <int BITS>
+__m128i bytes_of(const uint8_t* block, int part) {
+  using Of = PairsOf<BITS>;
+  __m128i bytes;
+  if constexpr (Of::BYTES >= 16) {
+    bytes = four_words(block + Of::first(part));
+  } else {
+    bytes = _mm_maskz_loadu_epi8((1 << Of::BYTES) - 1, block);
+  }
+  if constexpr (PAIRS_OF<BITS>.in_place()) return bytes;
+  return _mm_shuffle_epi8(bytes, four_words(PAIRS_OF<BITS>.bytes[part]));
+}
+
+// Four words of each row of a strip: `of_row` has those of one, and each vector gets one of all.
+template <class OfRow>
+[[gnu::always_inline]] inline void transpose(const OfRow& of_row, WideInts* to) {
+  __m512i rows[4];
+  for (int i = 0; i < 4; i++) {
+    rows[i] = _mm512_castsi128_si512(of_row(i));
+    rows[i] = _mm512_inserti32x4(rows[i], of_row(4 + i), 1);
+    rows[i] = _mm512_inserti32x4(rows[i], of_row(8 + i), 2);
+    rows[i] = _mm512_inserti32x4(rows[i], of_row(12 + i), 3);
+  }
+  const __m512i low_01 = _mm512_unpacklo_epi32(rows[0], rows[1]);
+  const __m512i low_23 = _mm512_unpacklo_epi32(rows[2], rows[3]);
+  const __m512i high_01 = _mm512_unpackhi_epi32(rows[0], rows[1]);
+  const __m512i high_23 = _mm512_unpackhi_epi32(rows[2], rows[3]);
+  to[0] = WideInts(_mm512_unpacklo_epi64(low_01, low_23));
+  to[1] = WideInts(_mm512_unpackhi_epi64(low_01, low_23));
+  to[2] = WideInts(_mm512_unpacklo_epi64(high_01, high_23));
+  to[3] = WideInts(_mm512_unpackhi_epi64(high_01, high_23));
+}
+
+// Rows of weights from `first` on. Where there are not sixteen of them, or four groups, they are
+// copied and filled up with zeros.
+struct Strip {
+  const uint8_t* codes;
+  const float *scales, *biases;
+  size_t row_bytes;
+  int groups, blocks_of_group;
+  size_t padded_groups;
+
+  Strip(const Packed& w, int first)
+      : codes(w.codes + first * w.row_bytes()),
+        row_bytes(w.row_bytes()),
+        groups(w.groups),
+        blocks_of_group(w.group / BLOCK_COLUMNS),
+        padded_groups(std::max(4, groups)) {
+    static thread_local std::vector<uint8_t> code_space;
+    static thread_local std::vector<float> scale_space, bias_space;
+    const size_t at = size_t(first) * groups;
+    scales = w.scales + at;
+    biases = w.biases + at;
+    const int count = std::min(STRIP_ROWS, w.rows - first);
+    if (count == STRIP_ROWS && groups >= 4) return;
+    code_space.assign(codes, codes + count * row_bytes);
+    code_space.resize(STRIP_ROWS * row_bytes);
+    codes = code_space.data();
+    for (auto [numbers, space] : {std::pair(&scales, &scale_space), {&biases, &bias_space}}) {
+      space->assign(STRIP_ROWS * padded_groups, 0);
+      for (int n = 0; n < count; n++)
+        std::copy_n(*numbers + n * groups, groups, space->data() + n * padded_groups);
+      *numbers = space->data();
+    }
+  }
+};
+
+// The words of a block of each row of a strip.
+template <int BITS>
+[[gnu::always_inline]] inline void unpack_block(const uint8_t* codes, size_t row_bytes, int block,
+                                                WideInts* words) {
+  static constexpr const PairsOf<BITS>& OF = PAIRS_OF<BITS>;
+  // The same place of the next strip: rows are too short for the processor to see it coming.
+  if (block % std::max(1, 64 / OF.BYTES) == 0)
+    for (int n = 0; n < STRIP_ROWS; n++) __builtin_prefetch(codes + (STRIP_ROWS + n) * row_bytes);
+  for (int part = 0; part < (OF.words + 3) / 4; part++)
+    transpose([&](int n) { return bytes_of<BITS>(codes + n * row_bytes, part); }, words + 4 * part);
+}
+
+inline WideInts add_products(WideInts sum, WideInts a, WideInts b) {
+#if defined(__AVX512VNNI__)
+  return WideInts(_mm512_dpwssd_epi32(__m512i(sum), __m512i(a), __m512i(b)));
+#else
+  sum += WideInts(_mm512_madd_epi16(__m512i(a), __m512i(b)));
+  // Else GCC adds up all products at the end, for which there are too few registers.
+  asm("" : "+v"(sum));
+  return sum;
+#endif
+}
+
+// Rows of x of a tile: of each block the pairs of the first row, of the second, and so on, and of
+// each row the step and the sum.
+struct Tile {
+  const WideInts* pairs;
+  const float *steps, *sums;
+};
+
+// Rows of x times a strip of weights.
+template <int BITS, int ROWS>
+[[gnu::noinline]] void strip_product(const Strip w, Tile x, Wide (&totals)[ROWS]) {
+  static constexpr const PairsOf<BITS>& OF = PAIRS_OF<BITS>;
+  const WideInts mask = WideInts{} + ((1 << BITS) - 1) * 0x10001;
+  // Few sums would wait for each other.
+  constexpr int SUMS = ROWS == 1 ? 4 : ROWS < 4 ? 2 : 1;
+  std::ranges::fill(totals, Wide{});
+  const uint8_t* codes = w.codes;
+  const size_t row_bytes = w.row_bytes;
+  for (int g = 0, block = 0; g < w.groups;) {
+    // Four groups at a time; of the last four some may have been before.
+    WideInts scale[4], bias[4];
+    const int first = std::min(g, int(w.padded_groups) - 4);
+    transpose([&](int n) { return four_words(w.scales + n * w.padded_groups + first); }, scale);
+    transpose([&](int n) { return four_words(w.biases + n * w.padded_groups + first); }, bias);
+    for (const int end = std::min(g + 4, w.groups); g < end; g++)
+      for (const int end = block + w.blocks_of_group; block < end; block++, codes += OF.BYTES) {
+        WideInts words[up_to_lanes(OF.words)];
+        unpack_block<BITS>(codes, row_bytes, block, words);
+        WideInts sums[ROWS][SUMS] = {};
+#pragma GCC unroll 16
+        for (int p = 0; p < PAIRS; p++) {
+          WideInts pair = WideInts(Halves(words[OF.word[p]]) >> OF.shift[p]);
+          if (OF.shift[p] + BITS < 16) pair &= mask;
+#pragma GCC unroll 16
+          for (int m = 0; m < ROWS; m++)
+            sums[m][p % SUMS] = add_products(sums[m][p % SUMS], pair, WideInts{} + x.pairs[m][p]);
+        }
+        for (int m = 0; m < ROWS; m++) {
+          for (int s = 1; s < SUMS; s++) sums[m][0] += sums[m][s];
+          totals[m] = multiply_add(__builtin_convertvector(sums[m][0], Wide),
+                                   Wide(scale[g - first]) * x.steps[m], totals[m]);
+          totals[m] = multiply_add(Wide(bias[g - first]), Wide{} + x.sums[m], totals[m]);
+        }
+        x = {x.pairs + ROWS, x.steps + ROWS, x.sums + ROWS};
+      }
+  }
+}
+
+// The numbers of a block of x in pairs, with their step and sum.
+template <int BITS>
+void to_pairs(const float* x, WideInts& pairs, float& step, float& sum) {
+  int16_t numbers[BLOCK_COLUMNS];
+  int total;
+  step = to_wholes(x, numbers, total);
+  sum = step * total;
+  std::memcpy(&pairs, numbers, sizeof pairs);
+  const __m512i order = _mm512_load_si512(PAIRS_OF<BITS>.columns);
+  pairs = WideInts(_mm512_permutexvar_epi16(order, __m512i(pairs)));
+}
+
+template <int BITS>
+  requires(BITS != E2M1)
+void product_of(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
+  static thread_local std::vector<WideInts> pairs;
+  static thread_local std::vector<float> steps, sums;
+  // Rows of x whose pairs stay in the caches.
+  constexpr int AT_ONCE = 3 * MOST_ROWS;
+  const int blocks = w.columns / BLOCK_COLUMNS;
+  if (const size_t needed = size_t(AT_ONCE) * blocks; pairs.size() < needed) {
+    pairs.resize(needed);
+    steps.resize(needed);
+    sums.resize(needed);
+  }
+  for (; num_rows > 0; num_rows -= AT_ONCE, x += AT_ONCE * w.columns, y += AT_ONCE * w.rows) {
+    // Calls work(first, rows, size, at) for each tile, whose blocks of x begin at `at`.
+    const auto for_tiles = [&](const auto& work) {
+      for (int first = 0; first < std::min(num_rows, AT_ONCE); first += MOST_ROWS) {
+        const int rows = std::min(num_rows - first, MOST_ROWS);
+        work(first, rows, *std::ranges::lower_bound(TILE_SIZES, rows), first * blocks);
+      }
+    };
+    for_tiles([&](int first, int rows, int size, size_t at) {
+      for (int column = 0; column < w.columns; column += BLOCK_COLUMNS, at += size)
+        for (int m = 0; m < rows; m++)
+          to_pairs<BITS>(x + size_t(first + m) * w.columns + column, pairs[at + m], steps[at + m],
+                         sums[at + m]);
+    });
+    for (int n = begin; n < end; n += STRIP_ROWS) {
+      const Strip strip(w, n);
+      const size_t num_bytes = std::min(STRIP_ROWS, end - n) * sizeof(float);
+      for_tiles([&](int first, int rows, int size, size_t at) {
+        with_constant<1, 2, 3, 4, 5, 6, 8, 10, 12, 16>(size, [&](auto SIZE) {
+          Wide totals[SIZE];
+          strip_product<BITS, SIZE>(strip, {&pairs[at], &steps[at], &sums[at]}, totals);
+          for (int m = 0; m < rows; m++)
+            std::memcpy(y + size_t(first + m) * w.rows + n, &totals[m], num_bytes);
+        });
+      });
+    }
+  }
+}
+
+}  // namespace akunu
+
+#endif
