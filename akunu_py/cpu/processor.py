@@ -10,8 +10,8 @@ _X86 = {
     "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl",
     "x86-64-v4-vnni": "avx512_vnni",
 }
-"""What each level of the x86-64 psABI (3.1.1) adds, in the words of /proc/cpuinfo; and the last one,
-which is akunu's, because products of whole numbers take half of the instructions with VNNI."""
+"""What each level of the x86-64 psABI (3.1.1) adds, in the words of /proc/cpuinfo. The last one is
+akunu's: with VNNI, products of whole numbers take half of the instructions."""
 
 _OPTIONS = {
     # GCC 12 tunes for a Zen 4 as for its predecessor: products of many rows took 1.7 times as long.
