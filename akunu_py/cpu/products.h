@@ -21,7 +21,7 @@ constexpr int TILE_ROWS = REGISTERS == 32               ? 6
 constexpr int MOST_SUMS = REGISTERS == 32 ? 24 : 12;
 
 // y[0:ROWS, 0:COUNT] += x times the weights from `first` on, which are unpacked on the way. Vectors
-// of x are as `in_order` has them; rows of y are `stride` numbers apart.
+// of x are as `in_tile_order` has them; rows of y are `stride` numbers apart.
 template <class Form, int ROWS, int COUNT>
 [[gnu::noinline]] void tile(const Packed& w, int first, const float* x, float* y, size_t stride) {
   using Vector = typename Form::Vector;
@@ -40,24 +40,22 @@ template <class Form, int ROWS, int COUNT>
         __builtin_prefetch(codes + (n + COUNT) * row_bytes + g * group_bytes);
       typename Form::Line lines[COUNT];
       for (int n = 0; n < COUNT; n++) lines[n] = Form::line(w, first_line + n * groups + g);
-      for (int k = g * group; k < (g + 1) * group; k += Form::PARTS * lanes_of<Vector>)
-        for (int part = 0; part < Form::PARTS; part++) {
-          Vector weights[COUNT];
-          for (int n = 0; n < COUNT; n++)
-            weights[n] = Form::weights(codes + n * row_bytes, k, part, lines[n]);
-          for (int m = 0; m < ROWS; m++) {
-            const auto values = load<Vector>(x + k * ROWS + (part * ROWS + m) * lanes_of<Vector>);
-            for (int n = 0; n < COUNT; n++)
-              sums[m][n] = multiply_add(weights[n], values, sums[m][n]);
-          }
+      for (int k = g * group; k < (g + 1) * group; k += lanes_of<Vector>) {
+        Vector weights[COUNT];
+        for (int n = 0; n < COUNT; n++)
+          weights[n] = Form::weights(codes + n * row_bytes, k, lines[n]);
+        for (int m = 0; m < ROWS; m++) {
+          const auto values = load<Vector>(x + k * ROWS + m * lanes_of<Vector>);
+          for (int n = 0; n < COUNT; n++) sums[m][n] = multiply_add(weights[n], values, sums[m][n]);
         }
+      }
     }
     float* to = y;
     for (int m = 0; m < ROWS; m++, to += stride) add_sums(sums[m], to);
   }
 }
 
-// Adds products of x, whose numbers are in the order of the form, to y, whose rows are `stride`
+// Adds products of x, whose vectors are in the order of tiles, to y, whose rows are `stride`
 // numbers apart.
 template <class Form>
 void add_products(const Packed& w, int begin, int end, const float* x, int num_rows, float* y,
@@ -68,17 +66,15 @@ void add_products(const Packed& w, int begin, int end, const float* x, int num_r
       });
 }
 
-// Copies rows of x in the order of the weights, to where a cache line begins: the first vectors of
-// all rows of a tile, then the second ones. One pointer serves all of its rows.
-template <class Form, class Tiles>
-void in_order(const float* x, size_t stride, int num_rows, int columns, float* to) {
-  constexpr int COUNT = lanes_of<typename Form::Vector>, ALL = Form::PARTS * COUNT;
-  for (int m = 0, rows; (rows = tile_rows<TILE_ROWS<Tiles>>(num_rows - m)); m += rows)
-    for (int first = 0; first < columns; first += ALL)
-      for (int part = 0; part < Form::PARTS; part++)
-        for (int row = 0; row < rows; row++, to += COUNT)
-          for (int i = 0; i < COUNT; i++)
-            to[i] = x[(m + row) * stride + first + i * Form::PARTS + part];
+// Copies rows of x to where a cache line begins: the first vectors of all rows of a tile, then the
+// second ones. One pointer serves all of its rows.
+template <class Form>
+void in_tile_order(const float* x, size_t stride, int num_rows, int columns, float* to) {
+  using Vector = typename Form::Vector;
+  for (int m = 0, rows; (rows = tile_rows<TILE_ROWS<Form>>(num_rows - m)); m += rows)
+    for (int first = 0; first < columns; first += lanes_of<Vector>)
+      for (int row = 0; row < rows; row++, to += lanes_of<Vector>)
+        store(to, load<Vector>(x + (m + row) * stride + first));
 }
 
 // Unpacks columns of a row of weights, from `begin` to `end`.
@@ -90,9 +86,8 @@ void unpack(const Packed& w, int row, int begin, int end, float* to) {
   for (int k = begin; k < end; group++) {
     const auto line = Form::line(w, size_t(row) * w.groups + group);
     __builtin_prefetch(codes + TILE_COUNT * w.row_bytes() + size_t(k) * w.bits / 8);
-    for (const int stop = std::min(end, (group + 1) * w.group); k < stop; k += Form::PARTS * lanes)
-      for (int part = 0; part < Form::PARTS; part++, to += lanes)
-        store(to, Form::weights(codes, k, part, line));
+    for (const int stop = std::min(end, (group + 1) * w.group); k < stop; k += lanes, to += lanes)
+      store(to, Form::weights(codes, k, line));
   }
 }
 
@@ -103,7 +98,7 @@ void block_product(const Packed& w, int begin, int end, const float* x, int num_
   for (int column = 0; column < w.columns; column += chunk) {
     const int columns = std::min(chunk, w.columns - column);
     float* ordered = numbers_in(x_space, size_t(num_rows) * columns);
-    in_order<Form, Dense>(x + column, w.columns, num_rows, columns, ordered);
+    in_tile_order<Dense>(x + column, w.columns, num_rows, columns, ordered);
     const int step = BLOCK_NUMBERS / columns / TILE_COUNT * TILE_COUNT;
     float* block = numbers_in(space, size_t(step) * columns);
     for (int first = begin; first < end; first += step) {
@@ -124,7 +119,7 @@ void float_product(const Packed& w, int begin, int end, const float* x, int num_
   static thread_local std::vector<Dense::Vector> space;
   if (num_rows <= MOST_DIRECT) {
     float* ordered = numbers_in(space, size_t(num_rows) * w.columns);
-    in_order<Form, Form>(x, w.columns, num_rows, w.columns, ordered);
+    in_tile_order<Form>(x, w.columns, num_rows, w.columns, ordered);
     return add_products<Form>(w, begin, end, ordered, num_rows, y, w.rows);
   }
   for (int m = 0; m < num_rows; m += X_ROWS)

@@ -27,11 +27,10 @@ inline Ints codes_at(const uint8_t* packed) {
 }
 
 // A form says how codes become weights: `Line` is what weights of a group have in common, and
-// `weights` returns a vector of one row's, number `part` of the PARTS from `column` on.
+// `weights` returns a vector of one row's from `column` on.
 template <int BITS>
 struct Codes {
   using Vector = Floats;
-  static constexpr int PARTS = 1;
   static constexpr int WIDTH = BITS == E2M1 ? 4 : BITS;
   struct Line {
     Floats scale, bias;
@@ -41,7 +40,7 @@ struct Codes {
     return {repeat(w.scales[at]), BITS == E2M1 ? Floats{} : repeat(w.biases[at])};
   }
 
-  static Floats weights(const uint8_t* codes, int column, int, const Line& line) {
+  static Floats weights(const uint8_t* codes, int column, const Line& line) {
     codes += size_t(column) * WIDTH / 8;
     if constexpr (BITS != E2M1) {
       const Ints values = codes_at<BITS>(codes);
@@ -73,14 +72,13 @@ inline Floats eight_lanes(Wide v) {
 struct SixteenE2M1 {
   using Vector = Wide;
   using Line = Wide;
-  static constexpr int PARTS = 1;
 
   static Wide line(const Packed& w, size_t at) {
     constexpr Wide VALUES = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     return VALUES * w.scales[at];
   }
 
-  static Wide weights(const uint8_t* codes, int column, int, Wide line) {
+  static Wide weights(const uint8_t* codes, int column, Wide line) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + column / 2));
     const __m512i twice = _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(bytes, bytes));
     // The upper bits of an index do not matter.
@@ -147,12 +145,11 @@ void add_sums(const Vector (&vectors)[COUNT], float* to) {
 // Weights that are not packed: float32, in groups that have nothing in common.
 struct Dense {
   using Vector = FormOf<E2M1>::Vector;
-  static constexpr int PARTS = 1;
   struct Line {};
 
   static Line line(const Packed&, size_t) { return {}; }
 
-  static Vector weights(const uint8_t* codes, int column, int, const Line&) {
+  static Vector weights(const uint8_t* codes, int column, const Line&) {
     return load<Vector>(reinterpret_cast<const float*>(codes) + column);
   }
 };
