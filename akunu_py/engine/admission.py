@@ -7,7 +7,6 @@ import time
 import uuid
 import weakref
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,62 +14,19 @@ from akunu_py.engine.hold import HeldBlock, HeldIterator, Hold
 from akunu_py.engine.reply import Reply, Request
 from akunu_py.system.errors import ConfigError, EngineStateError
 from akunu_py.system.files import open_to_append
-from akunu_py.values.decode_stats import StepDetail, StepStats
+from akunu_py.values.decode_stats import StepStats
 from akunu_py.values.generation_config import SamplingConfig
 from akunu_py.values.option_fields import options_of
 from akunu_py.values.types import GenerationConfig, GenerationResult, StreamEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceLine:
-    """One reply: prompt, output and options.
-
-    `session` and `turn` belong to a conversation; they are None for a single reply. `steps` has the
-    decoding steps of `token_ids`. `vocabulary` is the fingerprint of the tokenizer of all ids
-    (`akunu_py.drafting.memory.vocabulary_fingerprint`).
-    """
-
-    category: str
-    prompt: str
-    output: str
-    model: str
-    decoding: str
-    session: str | None = None
-    turn: int | None = None
-    prompt_ids: tuple[int, ...] = ()
-    token_ids: tuple[int, ...] = ()
-    steps: tuple[StepDetail, ...] = ()
-    vocabulary: str = ""
-
-    def to_json(self) -> str:
-        """Return the line, with a unique id."""
-        record: dict[str, object] = {
-            "id": uuid.uuid4().hex,
-            "category": self.category,
-            "prompt": self.prompt,
-            "output": self.output,
-            "model": self.model,
-            "decoding": self.decoding,
-        }
-        if self.session is not None:
-            record["session"] = self.session
-            record["turn"] = self.turn or 0
-        if self.token_ids:
-            record["prompt_ids"] = list(self.prompt_ids)
-            record["token_ids"] = list(self.token_ids)
-            record["steps"] = [step.to_dict() for step in self.steps]
-            if self.vocabulary:
-                record["vocabulary"] = self.vocabulary
-        return json.dumps(record, ensure_ascii=False)
-
-
-def append_line(path: Path, line: TraceLine) -> None:
-    """Append a line to a trace file, in one write.
+def append_line(path: Path, record: Mapping[str, object]) -> None:
+    """Append a record to a trace file as a line of JSON, in one write.
 
     A new file is readable only for its owner. Lines of several processes do not mix. Raises
     ConfigError if the file cannot be written.
     """
-    data = line.to_json().encode() + b"\n"
+    data = json.dumps(record, ensure_ascii=False).encode() + b"\n"
     try:
         handle = open_to_append(path)
         try:
@@ -191,31 +147,37 @@ class ReplyStream(HeldIterator[StreamEvent]):
         super().close(reason)
         self._last_event = None
 
-    def trace_line(
-        self,
-        model: str,
-        category: str,
-        session: str | None = None,
-        turn: int | None = None,
-        *,
-        vocabulary: str = "",
-    ) -> TraceLine:
-        """Return the reply as one line of a trace; raises ConfigError if it has no result."""
-        if self.result is None:
+    def trace_record(
+        self, model: str, category: str, session: str | None, turn: int | None, vocabulary: str
+    ) -> dict[str, object]:
+        """Return the reply as a line of a trace; raises ConfigError if it has no result.
+
+        `session` and `turn` belong to a conversation; they are None for a single reply.
+        `vocabulary` is the fingerprint of the tokenizer of all ids
+        (`akunu_py.drafting.memory.vocabulary_fingerprint`).
+        """
+        result = self.result
+        if result is None:
             raise ConfigError("the reply has no result: read it to its end before it is traced")
-        return TraceLine(
-            category=category,
-            prompt=self._tokenizer.decode(self.prompt, with_control=True),
-            output=self.result.text,
-            model=model,
-            decoding=describe_decoding(self.config, self.result.seed),
-            session=session,
-            turn=turn,
-            prompt_ids=self.prompt,
-            token_ids=self.result.token_ids,
-            steps=tuple(detail for step in self._steps if (detail := step.detail) is not None),
-            vocabulary=vocabulary,
-        )
+        record: dict[str, object] = {
+            "id": uuid.uuid4().hex,
+            "category": category,
+            "prompt": self._tokenizer.decode(self.prompt, with_control=True),
+            "output": result.text,
+            "model": model,
+            "decoding": describe_decoding(self.config, result.seed),
+        }
+        if session is not None:
+            record |= {"session": session, "turn": turn or 0}
+        if result.token_ids:
+            details = (detail for step in self._steps if (detail := step.detail) is not None)
+            record |= {
+                "prompt_ids": list(self.prompt),
+                "token_ids": list(result.token_ids),
+                "steps": [detail.to_dict() for detail in details],
+                "vocabulary": vocabulary,
+            }
+        return record
 
 
 _LOOK_S = 0.005

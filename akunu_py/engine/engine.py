@@ -360,7 +360,7 @@ class Engine(metaclass=_PublicNames):
         def turns(prompt: Prompt | CheckedCall, lane: Lane) -> Turns:
             if not isinstance(prompt, CheckedCall):
                 prompt = self.check(self.prompt_ids(prompt), config)
-            learned = self._memories.auto_state
+            learned = self._memories.replies.state
             yield from lane.turns(prompt, learned, threading.Event(), shared=shared)
 
         try:
@@ -677,7 +677,7 @@ class Engine(metaclass=_PublicNames):
         ids = self._ids_of(text)
         with self._admission.exclusive():
             self._admission.unfinished_reply()
-            self._memories.remember(ids)
+            self._memories.replies.remember(ids)
 
     def forget(self) -> None:
         """Forget what the drafter `auto` learned: earlier replies, remembered texts, weights.
@@ -686,7 +686,7 @@ class Engine(metaclass=_PublicNames):
         """
         with self._admission.exclusive():
             self._admission.end_reply("this reply was ended by forgetting what the engine learned")
-            self._memories.forget()
+            self._memories.replies.forget()
 
     def sibling(self, *, drafts: bool = False) -> "Engine":
         """Return another engine over the same weights, with caches and memories of its own.
@@ -806,11 +806,10 @@ class Engine(metaclass=_PublicNames):
         """
         if not self._vocabulary:
             self._vocabulary = vocabulary_fingerprint(self.tokenizer.token_texts())
-        line = reply.trace_line(
-            self.description.name, category, session, turn, vocabulary=self._vocabulary
-        )
-        if line.output:
-            append_line(Path(path), line)
+        name = self.description.name
+        record = reply.trace_record(name, category, session, turn, self._vocabulary)
+        if record["output"]:
+            append_line(Path(path), record)
 
     def close(self) -> None:
         """Release the model's memory. A second call does nothing."""
@@ -847,7 +846,7 @@ class Engine(metaclass=_PublicNames):
             self._admission.end_reply(_LATER_CALL)
             # Only now: a reply that was just ended is part of the memory that this one begins with.
             ended = self._memories.begin_reply(call.choice.config)
-            request = self._request(call, self._session, self._memories.auto_state)
+            request = self._request(call, self._session, self._memories.replies.state)
             reply = ReplyStream(
                 replace(
                     request,

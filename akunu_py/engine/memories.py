@@ -1,10 +1,10 @@
 """What an engine remembers from reply to reply: texts to draft from, and costs of passes."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from akunu_py.decoding.budget import BudgetState
-from akunu_py.drafting import AutoDrafter, AutoState, Memory, ReplyMemory
+from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory
 from akunu_py.models.budget_memory import BudgetMemory
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes
@@ -35,11 +35,6 @@ class Memories:
         self._kv_bits = kv_bits
         self._block_rows = block_rows
         self._costs: BudgetMemory | None = None
-
-    @property
-    def auto_state(self) -> AutoState:
-        """Return the state in which the drafter `auto` begins its next reply."""
-        return self.replies.state
 
     @property
     def costs(self) -> BudgetMemory:
@@ -83,13 +78,6 @@ class Memories:
     def learn(self, times: PassTimes) -> None:
         """Take over measured costs of passes."""
         self.costs.learn(times)
-
-    def remember(self, tokens: Sequence[int]) -> None:
-        """Add a text that replies may repeat."""
-        self.replies.remember(tokens)
-
-    def forget(self) -> None:
-        self.replies.forget()
 
     def close(self) -> None:
         if self._costs is not None:

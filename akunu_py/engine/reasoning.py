@@ -54,34 +54,27 @@ _ANSWERS = {
 }
 """Opening and closing markers of answers, in formats that write a reply as several messages."""
 
+_TOKEN = re.compile("<[^<>]*>|\\[/?[A-Z]+\\]|\u25c1/?think\u25b7")
+"""A part of a marker that vocabularies have as one token."""
+
+_MESSAGE_END = "<|end|>"
+
 _CONTROL_TOKENS = (
-    ("<think>", "</think>"),
-    ("<thought>", "</thought>"),
-    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
-    ("<seed:think>", "</seed:think>"),
-    ("[THINK]", "[/THINK]"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("<|inner_prefix|>", "<|inner_suffix|>"),
-    ("<longcat_think>", "</longcat_think>"),
-    ("<|think:start|>", "<|think:end|>"),
-    ("<|channel>", "<channel|>"),
+    *(
+        tuple(_TOKEN.findall(opens + closes))
+        for opens, closes in REASONING.items()
+        if closes != _MESSAGE_END
+    ),
+    # Of formats that write a reply as several messages: gpt-oss and Solar Open.
     ("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
     ("<|begin|>", "<|think|>", "<|content|>", "<|end|>"),
 )
-"""Control tokens around reasoning, by format. A vocabulary uses a format if it has all its tokens.
-
-In order: DeepSeek and Qwen, EXAONE Deep, Kimi, Seed-OSS, Magistral, Cohere's Command A, Apertus,
-LongCat and others, Gemma 4, gpt-oss (OpenAI's "Harmony response format"), Solar Open.
-"""
+"""Control tokens around reasoning, by format; a vocabulary uses one if it has all its tokens."""
 
 _FINAL = ("<|channel|>final<|message|>", "<|content|>")
 """Opening markers of answers to the user, as opposed to tools."""
 
-_TOKEN = re.compile("<[^<>]*>|\\[/?[A-Z]+\\]|\u25c1/?think\u25b7")
-"""A part of a marker that vocabularies have as one token."""
-
 _SPEAKERS = ("<|start|>assistant", "<|begin|>assistant")
-_MESSAGE_END = "<|end|>"
 _BLOCKS = REASONING | _ANSWERS
 _ANSWER_TAGS = {"<response>": "</response>", "<answer>": "</answer>"}
 _NEXT_MESSAGE = ("<|start|>", "<|begin|>", "<|channel|>")

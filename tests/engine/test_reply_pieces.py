@@ -128,9 +128,9 @@ def test_details_asked_for_late_are_those_of_their_steps(engine):
 def test_a_trace_has_every_step(engine, made):
     stream = engine.stream(PROMPT, **OPTIONS, draft_budget="always")
     events = list(stream)
-    line = stream.trace_line("model", "generate")
-    assert len(made) == len(line.steps) == len(events)
-    assert line.steps == tuple(event.step.detail for event in events)
+    steps = stream.trace_record("model", "generate", None, None, "")["steps"]
+    assert len(made) == len(steps) == len(events)
+    assert steps == [event.step.detail.to_dict() for event in events]
 
 
 def test_a_length_is_that_of_its_own_step(engine, monkeypatch):
