@@ -132,10 +132,6 @@ class _Gate:
             check_header_size(scope)
             self._access.check_host(headers)
             self._access.check_origin(headers)
-        except RequestError as error:
-            await _error(HttpRequest(scope), problem_of(error))(scope, receive, with_headers)
-            return
-        try:
             with panics_as_errors():
                 await self._app(scope, receive, with_headers)
         except Exception as error:

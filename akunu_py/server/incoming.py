@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar, cast
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from akunu_py.engine.request_checks import not_for_embeddings, not_for_replies
 from akunu_py.server.backend import ChatRequest, EmbeddingRequest, Request, ServedModel
-from akunu_py.server.choices import choice_count
+from akunu_py.server.choices import choice_count, submit_choices
 from akunu_py.server.errors import Api, RequestError
 from akunu_py.server.events import Finished, Usage, Vectors
 from akunu_py.server.generation_fields import (
@@ -23,7 +24,7 @@ from akunu_py.server.generation_fields import (
     with_options,
 )
 from akunu_py.server.json_body import decode, read_body, unknown_fields
-from akunu_py.server.reply_response import ReplyForm
+from akunu_py.server.reply_response import ReplyForm, ReplyResponse
 from akunu_py.server.service import Service
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.enforceable import enforceable
@@ -137,15 +138,28 @@ class Incoming(Generic[_Body]):
     ) -> Response:
         """Queue requests and return the response of their replies, of `choices` for each of them.
 
-        The tools of a conversation are those of the first.
+        They are of one kind, and the tools of a conversation are those of the first. Raises
+        ConfigError for a kind that the model does not answer, ServerBusyError without a place.
         """
-        tools = requests[0].tools if isinstance(requests[0], ChatRequest) else ()
+        first, model, service = requests[0], self.model, self.service
+        tools = first.tools if isinstance(first, ChatRequest) else ()
         # In a thread, and before the headers, which say what was left out.
         loosened = await asyncio.to_thread(self._unenforced_parts, tools) if tools else ()
-        return self.service.respond(
-            self._http, requests, form,
-            stream=bool(stream), choices=choices, ignored=lambda: self._without_effect(loosened),
-        )  # fmt: skip
+        if not isinstance(first, EmbeddingRequest) and not model.replies:
+            raise not_for_replies(model.id)
+        if isinstance(first, EmbeddingRequest) and not model.embeds:
+            raise not_for_embeddings(model.id)
+        client, path = self._http.state.client, self._http.url.path
+        return ReplyResponse(
+            submit_choices(service.backend, requests, client, choices),
+            form,
+            stream=bool(stream),
+            # When the answer begins: more is known of a model once it is loaded.
+            headers=lambda: service.ignored_header(path, self._without_effect(loosened)),
+            request_id=self._http.state.request_id,
+            record=lambda outcome: service.record(path, client, outcome),
+            patience=service.patience,
+        )
 
     async def embed(
         self,

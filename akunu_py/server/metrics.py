@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -22,52 +23,40 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self._seen: dict[str, int] = {}
-        self._requests = Counter(
-            "akunu_requests", "Replies by path and status; 499: the client left.",
-            ["path", "status"], registry=registry,
-        )  # fmt: skip
-        self._prompt = Counter("akunu_prompt_tokens", "Tokens of prompts.", registry=registry)
-        self._cached = Counter(
-            "akunu_cached_prompt_tokens", "Tokens of prompts reused from a cache.",
-            registry=registry,
-        )  # fmt: skip
-        self._generated = Counter(
-            "akunu_generation_tokens", "Tokens of replies.", registry=registry
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=_SECONDS)
+        self._requests = counter(
+            "akunu_requests",
+            "Replies by path and status; 499: the client left.",
+            ["path", "status"],
         )
-        self._drafts = Counter(
-            "akunu_spec_decode_num_drafts", "Steps with a draft.", registry=registry
+        self._prompt = counter("akunu_prompt_tokens", "Tokens of prompts.")
+        self._cached = counter(
+            "akunu_cached_prompt_tokens", "Tokens of prompts reused from a cache."
         )
-        self._drafted = Counter(
-            "akunu_spec_decode_num_draft_tokens", "Drafted tokens.", registry=registry
-        )
-        self._accepted = Counter(
-            "akunu_spec_decode_num_accepted_tokens", "Accepted tokens.", registry=registry
-        )
-        self._accepted_at = Counter(
+        self._generated = counter("akunu_generation_tokens", "Tokens of replies.")
+        self._drafts = counter("akunu_spec_decode_num_drafts", "Steps with a draft.")
+        self._drafted = counter("akunu_spec_decode_num_draft_tokens", "Drafted tokens.")
+        self._accepted = counter("akunu_spec_decode_num_accepted_tokens", "Accepted tokens.")
+        self._accepted_at = counter(
             "akunu_spec_decode_num_accepted_tokens_per_pos",
-            "Accepted tokens by their position in the draft.", ["position"], registry=registry,
-        )  # fmt: skip
-        self._first = Histogram(
-            "akunu_time_to_first_token_seconds", "From the request to the first addition.",
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self._total = Histogram(
-            "akunu_request_seconds", "From the request to its end.",
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self._running = Gauge("akunu_requests_running", "Replies under way.", registry=registry)
-        self._waiting = Gauge("akunu_requests_waiting", "Replies in the queue.", registry=registry)
-        self._cache = Gauge(
-            "akunu_prefix_cache_bytes", "Memory of the prefix cache.", registry=registry
+            "Accepted tokens by their position in the draft.",
+            ["position"],
         )
-        self._loaded = Gauge(
-            "akunu_model_loaded", "Whether a model is in memory.", ["model"], registry=registry
+        self._first = histogram(
+            "akunu_time_to_first_token_seconds", "From the request to the first addition."
         )
-        self._model_events = Counter(
+        self._total = histogram("akunu_request_seconds", "From the request to its end.")
+        self._running = gauge("akunu_requests_running", "Replies under way.")
+        self._waiting = gauge("akunu_requests_waiting", "Replies in the queue.")
+        self._cache = gauge("akunu_prefix_cache_bytes", "Memory of the prefix cache.")
+        self._loaded = gauge("akunu_model_loaded", "Whether a model is in memory.", ["model"])
+        self._model_events = counter(
             "akunu_model_events",
             "Models that were loaded, evicted for another, or unloaded because nobody used them.",
-            ["event"], registry=registry,
-        )  # fmt: skip
+            ["event"],
+        )
 
     def add(self, path: str, outcome: ResponseOutcome) -> None:
         """Count one response."""

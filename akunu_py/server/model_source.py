@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from akunu_py.engine.engine import Engine
 from akunu_py.model_store.choice import model_name
@@ -27,38 +26,11 @@ from akunu_py.values.load_options import EngineOptions
 _log = logging.getLogger(__name__)
 
 
-class LoadableModel(Protocol):
-    """A model on disk that can be loaded again and again."""
-
-    @property
-    def id(self) -> str:
-        """Return the name in requests, one word."""
-
-    def describe(self) -> ServedModel:
-        """Return the facts that are known before the model is loaded."""
-
-    def loading(self) -> int:
-        """Return the bytes of memory that loading takes."""
-
-    def rows(self, tokens: int) -> int:
-        """Return the bytes of the KV entries of `tokens` tokens; 0 where memory limits no reply."""
-
-    def largest_pass(self, tokens: int, replies: int) -> int:
-        """Return the working memory of one pass over `replies`, in bytes; 0 as for `rows`."""
-
-    def open(self, available: int) -> Steps[Engine]:
-        """Open the model's files if it fits into `available` bytes; return the steps that load it.
-
-        It is called from any thread, and the steps are made by the one that owns MLX. Both raise
-        AkunuError.
-        """
-
-
 class ModelFile:
-    """A GGUF file or an MLX folder, and the options of its engine.
+    """A GGUF file or an MLX folder that can be loaded again and again, and its engine's options.
 
-    `planned` are the models that this takes, with a draft model two. With `checked` False it is
-    loaded, and replies, whether memory holds that or not.
+    `id` is its name in requests, one word. `planned` are the models that this takes, with a draft
+    model two. With `checked` False it is loaded, and replies, whether memory holds that or not.
     """
 
     def __init__(
@@ -96,12 +68,15 @@ class ModelFile:
         return None if self._options.context is None else self._needs.context
 
     def loading(self) -> int:
+        """Return the bytes of memory that loading takes."""
         return self._needs.loading()
 
     def rows(self, tokens: int) -> int:
+        """Return the bytes of the KV entries of `tokens` tokens; 0 where memory limits no reply."""
         return self._asked(lambda: self._needs.rows(tokens))
 
     def largest_pass(self, tokens: int, replies: int) -> int:
+        """Return the working memory of one pass over `replies`, in bytes; 0 as for `rows`."""
         return self._asked(lambda: self._needs.largest_pass(tokens, replies))
 
     def _asked(self, question: Callable[[], int]) -> int:
@@ -114,6 +89,11 @@ class ModelFile:
             return 0
 
     def open(self, available: int) -> Steps[Engine]:
+        """Open the model's files if it fits into `available` bytes; return the steps that load it.
+
+        It is called from any thread, and the steps are made by the one that owns MLX. Both raise
+        AkunuError.
+        """
         context = self.context
         if self._checked:
             check_memory(self._planned, context=context, available=available)

@@ -26,7 +26,7 @@ from akunu_py.models.device import Pressure, free_buffers, pressure_reader
 from akunu_py.models.load_steps import Steps, finish
 from akunu_py.models.memory_check import available_memory
 from akunu_py.server.backend import ServedModel
-from akunu_py.server.model_source import LoadableModel, served_model
+from akunu_py.server.model_source import ModelFile, served_model
 from akunu_py.server.prefix_cache import PrefixCache
 from akunu_py.server.respelling import Respelling
 from akunu_py.system.errors import ConfigError
@@ -100,7 +100,7 @@ class Resident:
 class Served:
     """A model that requests may name, in memory or not."""
 
-    def __init__(self, source: LoadableModel, description: ServedModel) -> None:
+    def __init__(self, source: ModelFile, description: ServedModel) -> None:
         self.source = source
         """What it is loaded from."""
         self.description = description
@@ -163,7 +163,7 @@ class ServedModels:
 
     def __init__(
         self,
-        sources: Sequence[LoadableModel],
+        sources: Sequence[ModelFile],
         make_cache: Callable[[Engine], Steps[PrefixCache]] = no_cache,
         *,
         engine: Engine | None = None,
@@ -204,7 +204,7 @@ class ServedModels:
             raise ConfigError(f"there is no model named {name!r:.100}")
         return self._models[name]
 
-    def add(self, source: LoadableModel) -> None:
+    def add(self, source: ModelFile) -> None:
         """Let requests name a further model; from any thread, one at a time.
 
         Raises what `describe` does.

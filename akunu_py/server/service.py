@@ -1,21 +1,16 @@
 """What the routes of all APIs share: the backend, its models, and how a reply is answered."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
-
-from akunu_py.engine.request_checks import not_for_embeddings, not_for_replies
-from akunu_py.server.backend import Backend, EmbeddingRequest, Request, ServedModel
-from akunu_py.server.choices import submit_choices
+from akunu_py.server.backend import Backend, ServedModel
 from akunu_py.server.errors import RequestError
 from akunu_py.server.json_body import Bodies
 from akunu_py.server.metrics import Metrics
 from akunu_py.server.pulls import Pulls
-from akunu_py.server.reply_response import Patience, ReplyForm, ReplyResponse, ResponseOutcome
+from akunu_py.server.reply_response import Patience, ResponseOutcome
 from akunu_py.system.shown_text import one_line
 from akunu_py.values.generation_config import GenerationConfig
 from akunu_py.values.recent_texts import RecentTexts
@@ -77,41 +72,7 @@ class Service:
         """Return how replies of a model are sampled where a request does not say."""
         return model.recommended.fill(self.defaults, self.given)
 
-    def respond(
-        self,
-        http: HttpRequest,
-        requests: Sequence[Request],
-        form: ReplyForm,
-        *,
-        stream: bool,
-        choices: int = 1,
-        ignored: Callable[[], Sequence[str]] = lambda: (),
-    ) -> Response:
-        """Queue requests and return the response of their replies, of `choices` for each of them.
-
-        `ignored` returns fields, and types of parts and tools, that have no effect: they are logged
-        once, and listed in a header. It is asked when the answer begins, since more is known of a
-        model once it is loaded. Raises ServerBusyError if there is no place.
-        """
-        client, path = http.state.client, http.url.path
-        for request in requests:
-            model = self.model(request.model)
-            if not isinstance(request, EmbeddingRequest) and not model.replies:
-                raise not_for_replies(model.id)
-            if isinstance(request, EmbeddingRequest) and not model.embeds:
-                raise not_for_embeddings(model.id)
-        reply = submit_choices(self.backend, requests, client, choices)
-        return ReplyResponse(
-            reply,
-            form,
-            stream=stream,
-            headers=lambda: self._ignored_header(path, ignored()),
-            request_id=http.state.request_id,
-            record=lambda outcome: self._record(path, client, outcome),
-            patience=self.patience,
-        )
-
-    def _ignored_header(self, path: str, ignored: Sequence[str]) -> Mapping[str, str]:
+    def ignored_header(self, path: str, ignored: Sequence[str]) -> Mapping[str, str]:
         """Return the header that lists what has no effect; log what was not logged yet."""
         if not ignored:
             return {}
@@ -124,7 +85,8 @@ class Service:
                 _log.info("%s: %s is ignored", path, name)
         return {"x-akunu-ignored": ", ".join(names)[:_LONGEST_LIST].strip()}
 
-    def _record(self, path: str, client: str, outcome: ResponseOutcome) -> None:
+    def record(self, path: str, client: str, outcome: ResponseOutcome) -> None:
+        """Count a response, and log it."""
         self.metrics.add(path, outcome)
         usage = outcome.usage
         if usage is None:

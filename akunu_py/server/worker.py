@@ -23,6 +23,7 @@ from akunu_py.engine.embedding import CheckedTexts, embedding_steps
 from akunu_py.engine.engine import Engine
 from akunu_py.engine.lane import CheckedCall, Lane, ReplyInTurns
 from akunu_py.engine.reply import Turns
+from akunu_py.models.cached_rows import Progress
 from akunu_py.models.memory_check import USUAL_CONTEXT
 from akunu_py.models.session import Session
 from akunu_py.protocols import Tokenizer
@@ -522,7 +523,7 @@ class Worker:
                 **job.prepared.checkpoints,
                 **({DIFFERENCE: taken.missed} if taken.missed else {}),
             },
-            progress=_Report(job.events, taken.reason),
+            progress=_reporting(job.events, taken.reason),
             shared=resident.shared,
         )
         self._reading[job] = lane
@@ -701,21 +702,20 @@ class Worker:
         return max(1, min(_LONGEST_RETRY_S, math.ceil(each_s * self._turned_away)))
 
 
-class _Report:
-    """Reports a reply's prefill, first how much of it is not needed."""
+def _reporting(events: ReplyEvents, reason: str) -> Progress:
+    """Return what reports a reply's prefill, first how much of it is not needed."""
+    started = False
 
-    def __init__(self, events: ReplyEvents, reason: str) -> None:
-        self._events = events
-        self._reason = reason
-        self._started = False
+    def report(done: int, total: int) -> None:
+        nonlocal started
+        if started:
+            events.put(Prefilled(done))
+            return
+        started = True
+        _log.info("%d of %d tokens of a prompt are cached: %s", done, total, reason)
+        events.put(Accepted(total, done, reason))
 
-    def __call__(self, done: int, total: int) -> None:
-        if not self._started:
-            self._started = True
-            _log.info("%d of %d tokens of a prompt are cached: %s", done, total, self._reason)
-            self._events.put(Accepted(total, done, self._reason))
-        else:
-            self._events.put(Prefilled(done))
+    return report
 
 
 def _most_tokens(call: CheckedCall | CheckedTexts, engine: Engine) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from akunu_py.server import sse
 from akunu_py.server.errors import Api, Problem, ollama_error
 from akunu_py.server.events import Accepted, Addition, Finished, Logprob, Logprobs, Progress
 from akunu_py.server.logprobs import logprob_fields
@@ -21,11 +22,7 @@ from akunu_py.values.reply_deltas import (
 )
 from akunu_py.values.types import FinishReason
 
-HEADERS = {
-    "content-type": "application/x-ndjson",
-    "cache-control": "no-cache, no-transform",
-    "x-accel-buffering": "no",
-}
+HEADERS = {**sse.HEADERS, "content-type": "application/x-ndjson"}
 
 _FINISH: Mapping[FinishReason, str] = {
     "stop": "stop", "length": "length", "loop": "stop", "tool_calls": "stop",

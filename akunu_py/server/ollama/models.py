@@ -124,9 +124,7 @@ _LOOK_S = 0.2
 _KEEP_ALIVE_LOOKS = 40
 
 
-class _Pull(msgspec.Struct):
-    model: str | None = None
-    name: str | None = None
+class _Pull(_Named):
     stream: bool | None = None
 
 
