@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -277,7 +276,10 @@ class _Rules:
 
     def opening(self, opening: Opening) -> str:
         """Return terms for what may come before the constraint."""
-        literal = partial(_join_terms, vocabulary=self._vocabulary)
+
+        def literal(text: str) -> str:
+            return " ".join(terms_of(text, self._vocabulary))
+
         speaker = f"[{literal(opening.speaker)}]" if opening.speaker else ""
         blocks = [f"{literal(begin)} {self.until(end)} [SPACE]" for begin, end in opening.reasoning]
         answer = ""
@@ -292,10 +294,6 @@ class _Rules:
             first = f"[{reasoning}]" if reasoning else ""
         more = f"({speaker} {reasoning})*" if speaker and reasoning else ""
         return f"{first} {more} {answer}".strip()
-
-
-def _join_terms(text: str, vocabulary: MatcherVocabulary) -> str:
-    return " ".join(terms_of(text, vocabulary))
 
 
 def terms_of(text: str, vocabulary: MatcherVocabulary) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -276,25 +276,18 @@ class Matcher:
             raise ConstraintError(f"{self._name}: the reply cannot go on: {reason}")
 
 
+@dataclass(slots=True, eq=False)
 class PendingMatcher:
     """A matcher that is compiled when it is asked for, since that may take seconds.
 
-    Args:
-        vocabulary: the model's.
-        grammar: llguidance's, in JSON.
-        name: what the caller calls the constraint.
-        optional: as in `Matcher`.
-
+    The fields are those of a `Matcher`.
     """
 
-    def __init__(
-        self, vocabulary: MatcherVocabulary, grammar: str, name: str, optional: str | None = None
-    ) -> None:
-        self._vocabulary = vocabulary
-        self._grammar = grammar
-        self._name = name
-        self._optional = optional
-        self._matcher: Matcher | None = None
+    vocabulary: MatcherVocabulary
+    grammar: str
+    name: str
+    optional: str | None = None
+    _matcher: Matcher | None = field(default=None, init=False)
 
     @property
     def compiled(self) -> bool:
@@ -308,12 +301,12 @@ class PendingMatcher:
         compile, or that has a feature which llguidance lacks.
         """
         if self._matcher is None:
-            for grammar in filter(None, (self._grammar, self._optional)):
+            for grammar in filter(None, (self.grammar, self.optional)):
                 try:
-                    check_cost(grammar, self._vocabulary.size)
+                    check_cost(grammar, self.vocabulary.size)
                 except ConstraintError as error:
-                    raise ConstraintError(f"{self._name}: {error.message}") from None
-            self._matcher = Matcher(self._vocabulary, self._grammar, self._name, self._optional)
+                    raise ConstraintError(f"{self.name}: {error.message}") from None
+            self._matcher = Matcher(self.vocabulary, self.grammar, self.name, self.optional)
         return self._matcher
 
 

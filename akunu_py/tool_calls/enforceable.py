@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from akunu_py.constraints import look_up, try_schema
 from akunu_py.system.errors import ConfigError
+from akunu_py.tool_calls.schemas import DEFINITIONS, with_definitions
 from akunu_py.values.constraint import MOST_CHARACTERS, Constraint
 from akunu_py.values.messages import Tool
 from akunu_py.values.recent_texts import RecentTexts
@@ -33,8 +34,7 @@ _RANGES = (
     ("minimum", "maximum"), ("exclusiveMinimum", "exclusiveMaximum"), ("minLength", "maxLength"),
     ("minItems", "maxItems"), ("minProperties", "maxProperties"),
 )  # fmt: skip
-_DEFINITIONS = ("$defs", "definitions")
-_BY_NAME = frozenset({"properties", "patternProperties", *_DEFINITIONS})
+_BY_NAME = frozenset({"properties", "patternProperties", *DEFINITIONS})
 _ONE = frozenset({"items", "additionalProperties", "additionalItems"})
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
@@ -123,7 +123,7 @@ def unenforceable(form: Constraint) -> tuple[str, ...]:
     schema = json.loads(form.source) if form.kind == "json_schema" else None
     if not isinstance(schema, dict):
         return ()
-    root = _with_definitions(schema)
+    root = _with_plain_references(schema)
     made = _Loosening(root)
     known = made.simplify(root, "")
     if not made.compiles(known):
@@ -164,7 +164,7 @@ def _loosen_once(parameters: Mapping[str, Any]) -> _Loosened:
 
 
 def _loosen(parameters: str) -> _Loosened:
-    root = _with_definitions(json.loads(parameters))
+    root = _with_plain_references(json.loads(parameters))
     made = _Loosening(root)
     schema = made.satisfiable(close_schema(made.open_schema(made.simplify(root, ""))), "")
     # An optional argument that no value fits would be left out, or fail where it is written alone.
@@ -174,7 +174,7 @@ def _loosen(parameters: str) -> _Loosened:
     return _Loosened(json.dumps(schema), made.given_parts, made.seconds)
 
 
-def _with_definitions(root: dict[str, Any]) -> dict[str, Any]:
+def _with_plain_references(root: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose references lead to definitions, under names that need no escapes.
 
     Parts of it then keep their meaning elsewhere, as long as the definitions are with them.
@@ -198,7 +198,7 @@ def _with_definitions(root: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = define(root)
     if not names:
         return made
-    body = {word: part for word, part in made.items() if word not in _DEFINITIONS}
+    body = {word: part for word, part in made.items() if word not in DEFINITIONS}
     own = {name: body if place == "#" else look_up(place, made) for place, name in names.items()}
     given = made.get("$defs")
     return {**made, "$defs": {**(given if isinstance(given, dict) else {}), **own}}
@@ -353,7 +353,7 @@ class _Loosening:
             return {}
         found = dict(schema)
         for word, name, part in _parts(schema):
-            if not isinstance(part, bool) and not self.compiles(_with_root_definitions(part, root)):
+            if not isinstance(part, bool) and not self.compiles(with_definitions(part, root)):
                 where = f"{place}.{word}" if name is None else f"{place}.{word}{_step(name)}"
                 repaired = self.repair(part, where, root)
                 if name is None:
@@ -361,20 +361,20 @@ class _Loosening:
                 else:
                     found[word] = found[word].copy()
                     found[word][name] = repaired
-                if not place and word in _DEFINITIONS:
+                if not place and word in DEFINITIONS:
                     root = found
-        if self.compiles(_with_root_definitions(found, root)):
+        if self.compiles(with_definitions(found, root)):
             return found
         # Arguments are an object in any case.
         words = [word for word in _FIRST_TO_GO if word in found and (place or word != "type")]
         for word in words:
-            if self.compiles(_with_root_definitions(without := _drop_word(found, word), root)):
+            if self.compiles(with_definitions(without := _drop_word(found, word), root)):
                 self.parts.append(f"{place}.{word}")
                 return without
         for word in words:
             self.parts.append(f"{place}.{word}")
             found = _drop_word(found, word)
-            if self.compiles(_with_root_definitions(found, root)):
+            if self.compiles(with_definitions(found, root)):
                 return found
         return {}
 
@@ -400,7 +400,7 @@ def _parts(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
 
     Definitions come first, since the others may refer to them.
     """
-    for word, value in sorted(schema.items(), key=lambda item: item[0] not in _DEFINITIONS):
+    for word, value in sorted(schema.items(), key=lambda item: item[0] not in DEFINITIONS):
         if word in _BY_NAME:
             yield from ((word, name, part) for name, part in value.items())
         elif isinstance(value, list) and (word in _LISTS or word == "items"):
@@ -424,11 +424,3 @@ def _drop_word(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
 def _with_any_names(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema that lost names, whose object would else have no others than those left."""
     return {"additionalProperties": {}, **schema} if _OF_NAMES & schema.keys() else schema
-
-
-def _with_root_definitions(part: Any, root: Mapping[str, Any]) -> Any:
-    """Return a part of a schema as a schema of its own, with the definitions that it may need."""
-    if not isinstance(part, Mapping):
-        return part
-    definitions = {word: root[word] for word in _DEFINITIONS if word in root}
-    return {**definitions, **part}

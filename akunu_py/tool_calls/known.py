@@ -1,6 +1,7 @@
 """Formats that are written down here, since no template shows all that a model writes."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from akunu_py.tool_calls.format import INDEX, PythonArguments, ToolFormat
 
@@ -60,26 +61,10 @@ _KIMI = ToolFormat(
     id_form="functions.{name}:{index}",
     result_form="## Return of {id}\n{text}",
 )
-_GRANITE = ToolFormat(
-    name="json",
-    start="<|tool_call|>[",
-    opens=('{"name": "',),
-    after_names=('", "arguments": ',),
-    close="}",
-    separator=", ",
-    end="]",
+_GRANITE = replace(
+    HERMES, start="<|tool_call|>[", opens=('{"name": "',), close="}", separator=", ", end="]"
 )
-_PYTHON_LIST = ToolFormat(
-    name="pythonic",
-    start="[",
-    opens=("",),
-    after_names=("(",),
-    arguments=PythonArguments(),
-    close=")",
-    separator=", ",
-    end="]",
-    only_first=True,
-)
+_PYTHON_LIST = replace(_LFM, start="[", end="]", only_first=True)
 
 _BY_TOKENS = {
     ("<|tool_call_start|>", "<|tool_call_end|>"): _LFM,

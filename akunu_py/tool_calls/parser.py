@@ -197,10 +197,10 @@ class CallParser:
             begin, places = opened
             named = _NAME.match(self._buffer, begin)
             end = begin if named is None else named.end()
-            if end == len(self._buffer) and not self._ended:
-                undecided |= self._may_be_name(self._buffer[begin:end])
-                continue
             name = self._buffer[begin:end]
+            if end == len(self._buffer) and not self._ended:
+                undecided |= any(known.startswith(name) for known in self._tools)
+                continue
             if name not in self._tools:
                 continue
             for after in self._after_names:
@@ -217,9 +217,6 @@ class CallParser:
                     return _Head(name, places | matched[1], end - place, close)
                 undecided |= matched is _MORE
         return _MORE if undecided and not self._ended else None
-
-    def _may_be_name(self, text: str) -> bool:
-        return any(name.startswith(text) for name in self._tools)
 
     def _starts_arguments(self, place: int) -> object:
         """Return whether arguments begin at a place, `_MORE` if that cannot be told yet."""
@@ -264,9 +261,9 @@ class CallParser:
         """Read the arguments of a call and its close; return whether they were whole."""
         index = self._count
         self._count += 1
-        self._call = CallStart(index, self._id(head, index), head.name)
+        begun = self._call = CallStart(index, self._id(head, index), head.name)
         self._arguments = []
-        self._deltas.append(self._call)
+        self._deltas.append(begun)
         closed = False
         try:
             arguments = self._format.arguments
@@ -279,25 +276,20 @@ class CallParser:
             else:
                 yield from self._json_object()
             text = "".join(self._arguments)
-            call = ToolCall(head.name, read_json(text), self._call.id)
+            call = ToolCall(head.name, read_json(text), begun.id)
         except (_MalformedError, ValueError, ConfigError):
-            self._fail()
+            text = "".join(self._arguments)
+            reason: Literal["cut", "malformed"] = "cut" if self._cut else "malformed"
+            self._deltas.append(UnfinishedCall(index, begun.id, head.name, text, reason))
+            self._call = None
+            if self._cut:
+                self._drop(len(self._buffer))  # what was held back belongs to the call
             return False
         self._deltas.append(CallEnd(index, call))
         self._call = None
         if not closed:
             yield from self._skip(head.close)
         return True
-
-    def _fail(self) -> None:
-        if self._call is None:
-            return
-        call, text = self._call, "".join(self._arguments)
-        reason: Literal["cut", "malformed"] = "cut" if self._cut else "malformed"
-        self._deltas.append(UnfinishedCall(call.index, call.id, call.name, text, reason))
-        self._call = None
-        if self._cut:
-            self._drop(len(self._buffer))  # what was held back belongs to the call
 
     def _id(self, head: _Head, index: int) -> str:
         if self._format.id_form:

@@ -13,7 +13,7 @@ from llguidance import regex_to_lark
 
 from akunu_py.constraints import inline_schema
 from akunu_py.tool_calls.format import ID, INDEX, SPACE
-from akunu_py.tool_calls.schemas import kinds_of
+from akunu_py.tool_calls.schemas import kinds_of, with_definitions
 from akunu_py.values.constraint import Constraint
 
 _LONGEST = 4096
@@ -206,8 +206,5 @@ def literal(text: str) -> str:
 def json_value(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
     """Return the terms for a value in JSON; references of its schema lead into `root`."""
     if root is not None and '"$ref"' in json.dumps(schema):
-        schema = {
-            **{word: root[word] for word in ("$defs", "definitions") if word in root},
-            **schema,
-        }
+        schema = with_definitions(schema, root)
     return inline_schema(schema)

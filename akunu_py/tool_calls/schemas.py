@@ -19,7 +19,8 @@ _Object = dict[str, Any]
 """A schema of an object, by words that say something of its names."""
 
 _OF_NAMES = ("properties", "required", "additionalProperties")
-_DEFINITIONS = ("$defs", "definitions")
+DEFINITIONS = ("$defs", "definitions")
+"""Words that have the schemas to which references lead."""
 
 
 def kinds_of(schema: object, root: Mapping[str, Any]) -> tuple[Kind, ...]:
@@ -72,6 +73,11 @@ def resolve(schema: object, root: Mapping[str, Any]) -> object:
     return schema
 
 
+def with_definitions(part: Mapping[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of a schema as a schema of its own, with the definitions that it may need."""
+    return {**{word: root[word] for word in DEFINITIONS if word in root}, **part}
+
+
 def constants(schema: object, root: Mapping[str, Any], depth: int = _DEEPEST) -> list[Any] | None:
     """Return all values of a schema that has a few, none of them a list or an object; else None."""
     schema = resolve(schema, root)
@@ -113,7 +119,7 @@ def by_name(schema: Mapping[str, Any]) -> dict[str, Any]:
 
     Names of each are allowed, and those of all are required.
     """
-    definitions = {word: schema[word] for word in _DEFINITIONS if word in schema}
+    definitions = {word: schema[word] for word in DEFINITIONS if word in schema}
     return {"type": "object", **_any_of(alternatives(schema)), **definitions}
 
 
