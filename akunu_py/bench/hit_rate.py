@@ -103,11 +103,6 @@ class HitRateReport:
         """What drafting keeps unchanged."""
         return metrics.reply_exactness(self.config)
 
-    @property
-    def deterministic_passes(self) -> bool:
-        """Whether drafts depend only on the text, not on the measured cost of passes."""
-        return self.config.draft_budget == "always"
-
     def _figures(self, runs: Iterable[ItemReplies]) -> HitRateFigures:
         return HitRateFigures(tuple(runs), self.differences)
 
@@ -145,7 +140,7 @@ def run_hit_rate(
         raise ConfigError("there are no prompts to measure with; give at least one")
     items, failures = Item.encoded(prompts, engine.tokenizer, engine.context)
     arms = [
-        EngineArm(OFF, engine, plain_config(on), plain=OFF),
+        EngineArm(OFF, engine, replace(on, drafter="none", draft_options={}), plain=OFF),
         EngineArm(ON, engine, on, plain=OFF),
     ]
     report = HitRateReport(on, (), tuple(failures), finished=False)
@@ -184,8 +179,3 @@ def settled_config(config: GenerationConfig) -> GenerationConfig:
         config = replace(config, num_draft_tokens=most)
     check_drafter(drafter, num_draft_tokens=most, config=config)
     return config
-
-
-def plain_config(config: GenerationConfig) -> GenerationConfig:
-    """Return the configuration of plain decoding with the same sampling options."""
-    return replace(config, drafter="none", draft_options={})

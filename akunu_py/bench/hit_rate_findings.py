@@ -52,7 +52,7 @@ def hit_rate_findings(report: HitRateReport, failures: Sequence[Failure] = ()) -
     }
     timing: Figures = {"ratios": _ratios(report), **_by_category(report, _timing_figures)}
     deterministic = drafting
-    if not report.deterministic_passes:
+    if report.config.draft_budget != "always":
         deterministic = _by_category(report, _plain_figures)
         timing["drafting"] = drafting
     times = report.times

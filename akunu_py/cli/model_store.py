@@ -150,8 +150,7 @@ def _files(meant: HubName, repository: CachedRepository) -> set[str]:
             f"of {meant.repository} there are only unfinished files in the hub's cache; delete "
             f"them with: akunu models rm hf:{meant.repository}"
         )
-    found = [model for model in models if _is_meant(meant, model.quantization, model.main)]
-    model = found[0] if len(found) == 1 else choose(meant, models, "in the hub's cache")
+    model = choose(meant, models, "in the hub's cache", whole=False)
     return set(sizes if len(models) == 1 else model.files)
 
 
@@ -201,13 +200,6 @@ def _delete(
                 ),
                 err=True,
             )
-
-
-def _is_meant(name: HubName, quantization: str, main: str | None) -> bool:
-    """Whether a model, whole or not, is the one named; `choose` lists them where none is."""
-    if name.file:
-        return main == name.file
-    return quantization.casefold() == name.quantization.casefold()
 
 
 def _dangles(target: str, deleted: HubName, *, gone: bool) -> bool:

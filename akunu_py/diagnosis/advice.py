@@ -1,9 +1,9 @@
 """Findings from facts: problems and possible improvements, with advice."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from akunu_py.cpu import KERNELS_VARIABLE
 from akunu_py.cpu.blas import BLAS_VARIABLE, Blas
@@ -35,20 +35,14 @@ def findings(facts: Facts, test: SelfTest | str | None) -> list[Finding]:
 
     `test` is the result of the self-test, the reason why it failed, or None without a test.
     """
-    return worst_first(
-        [
-            *_installation(facts),
-            *_memory(facts),
-            *_folders(facts),
-            *_self_test(test),
-            *_of_load(facts.load, facts.processors),
-        ]
-    )
-
-
-def worst_first(found: Iterable[Finding]) -> list[Finding]:
-    """Return findings sorted by severity, in a stable order."""
-    order: tuple[Severity, ...] = ("error", "warning", "note")
+    found = [
+        *_installation(facts),
+        *_memory(facts),
+        *_folders(facts),
+        *_self_test(test),
+        *_of_load(facts.load, facts.processors),
+    ]
+    order = get_args(Severity)
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 

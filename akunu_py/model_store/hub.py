@@ -179,7 +179,7 @@ def ask_hub(repository: str) -> RemoteRepository:
             found = huggingface_hub.HfApi().model_info(repository, files_metadata=True)
         except (KeyError, TypeError, AttributeError):
             found = None
-    if found is None or not isinstance(found.sha, str) or not _is_commit(found.sha):
+    if found is None or not isinstance(found.sha, str) or not _GIT_SHA1.fullmatch(found.sha):
         raise _not_a_hub()
     sizes = {file.rfilename: file.size or 0 for file in found.siblings or ()}
     return RemoteRepository(
@@ -238,10 +238,6 @@ def _is_below(name: str) -> bool:
     """Return whether a path stays in its repository on every system and can be shown."""
     parts = name.split("/")
     return name.isprintable() and "\\" not in name and not {"", ".", ".."} & set(parts)
-
-
-def _is_commit(text: str) -> bool:
-    return len(text) == 40 and set(text) <= set("0123456789abcdef")
 
 
 def _check_disk(cache: Path, needed: int) -> None:

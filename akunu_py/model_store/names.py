@@ -229,11 +229,13 @@ def find_cached(name: HubName) -> Path | None:
     return snapshot.folder if model.main is None else snapshot.folder / model.main
 
 
-def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
+def choose(
+    name: HubName, models: list[ModelFiles], place: str, *, whole: bool = True
+) -> ModelFiles:
     """Return the one model of a repository that a name stands for.
 
     `place` says where the models are. Raises ConfigError, listing them, for none or several, and
-    for a model with missing parts.
+    for a model with missing parts if it is to be `whole`.
     """
     if not models:
         raise ConfigError(
@@ -251,7 +253,7 @@ def choose(name: HubName, models: list[ModelFiles], place: str) -> ModelFiles:
             else f"{name.repository} has {len(models)} models {place}"
         )
         raise ConfigError(f"{problem}; choose one of", choices=_listing(name, found or models))
-    if missing := found[0].missing:
+    if whole and (missing := found[0].missing):
         shown = ", ".join(missing[:4]) + (", ..." if len(missing) > 4 else "")
         raise ConfigError(f"{name} lacks {len(missing)} of its parts {place}: {shown}")
     return found[0]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -40,13 +40,6 @@ class InputLine:
 
     text: str
     quoted: bool = False
-
-
-class Lines(Protocol):
-    """A source of messages."""
-
-    def read(self) -> InputLine:
-        """Return the next; raises EOFError at the end, KeyboardInterrupt at an empty line."""
 
 
 class PlainLines:
@@ -137,7 +130,10 @@ class TypedLines:
             ResizedRows(self._session.app)
 
     def read(self) -> InputLine:
-        """Return the line typed up to Enter."""
+        """Return the line typed up to Enter.
+
+        Raises EOFError for Ctrl-D, and KeyboardInterrupt for Ctrl-C at an empty line.
+        """
         self._pastes.clear()
         app = self._session.app
         app.erase_when_done = False
@@ -242,6 +238,10 @@ class TypedLines:
         """Return the part of a message that the history keeps; None for nothing."""
         text = self._expanded(text)
         return text if len(text) <= _KEPT_CHARACTERS else None
+
+
+Lines = PlainLines | TypedLines
+"""A source of messages."""
 
 
 def open_lines(

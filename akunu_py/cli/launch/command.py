@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,22 +125,15 @@ def launch(  # noqa: PLR0917 - click passes by name
     raise click.exceptions.Exit(code)
 
 
+@dataclass(frozen=True, slots=True)
 class _Session:
     """The server of a session: what the user asked for, and what there is."""
 
-    def __init__(
-        self,
-        model: str | None,
-        port: int,
-        context: int | None,
-        api_key_file: Path | None,
-        key: str,
-    ) -> None:
-        self._model = model
-        self._port = port
-        self._context = context
-        self._api_key_file = api_key_file
-        self._key = key
+    model: str | None
+    port: int
+    context: int | None
+    api_key_file: Path | None
+    key: str = field(repr=False)
 
     def described(self) -> tuple["LocalServer", str]:
         """Return the server, and a line on how to start it if it does not run."""
@@ -154,13 +148,13 @@ class _Session:
         from akunu_py.models.cached_rows import usable_context  # imports MLX
         from akunu_py.models.requirements import requirements
 
-        path = resolve_model(self._model, load_settings(), download=False)
+        path = resolve_model(self.model, load_settings(), download=False)
         trained = requirements(path).context
         with naming_flags():
-            context = usable_context(self._context, trained)
-        command = ["akunu", "serve", *self._serve_arguments(self._model), "--port", str(port)]
+            context = usable_context(self.context, trained)
+        command = ["akunu", "serve", *self._serve_arguments(self.model), "--port", str(port)]
         note = f"No server runs there yet: {shlex.join(command)}"
-        return LocalServer(address(port), model_name(path), context, self._key, trained), note
+        return LocalServer(address(port), model_name(path), context, self.key, trained), note
 
     @contextlib.contextmanager
     def server(self) -> Iterator["LocalServer"]:
@@ -175,9 +169,9 @@ class _Session:
             yield found
             return
         # Fetched here, where its progress is seen.
-        path = model_path(self._model)
+        path = model_path(self.model)
         _say(f"starting a server of {friendly_name(path)} at {address(port)}")
-        with started_server(self._serve_arguments(str(path)), port, self._key) as server:
+        with started_server(self._serve_arguments(str(path)), port, self.key) as server:
             yield server
 
     def _find(self) -> tuple["LocalServer | None", int]:
@@ -189,40 +183,40 @@ class _Session:
         )
 
         try:
-            found = find_server(self._port, self._key, self._wanted())
+            found = find_server(self.port, self.key, self._wanted())
         except OtherProgramError as error:
             if _source("port") is not ParameterSource.DEFAULT:
                 raise ConfigError(f"{error.message}; give another --port") from None
             return None, free_port()
-        other = found is not None and found.context != self._context
+        other = found is not None and found.context != self.context
         if found is not None and other and _source("context") is ParameterSource.COMMANDLINE:
             raise ConfigError(
                 f"the server at {found.url} has a context of {found.context} tokens; leave "
                 "--context out to use it, or give another --port"
             )
-        return found, self._port
+        return found, self.port
 
     def _wanted(self) -> str | None:
         """Return the name that a typed MODEL has at a server: that of its file, or the same."""
         if ParameterSource.COMMANDLINE not in {_source("model"), _source("model_option")}:
             return None
-        assert self._model is not None  # noqa: S101
+        assert self.model is not None  # noqa: S101
         from akunu_py.model_store.choice import model_name
         from akunu_py.model_store.names import resolve_model
         from akunu_py.system.errors import AkunuError
         from akunu_py.system.settings import load_settings
 
         try:
-            return model_name(resolve_model(self._model, load_settings(), download=False))
+            return model_name(resolve_model(self.model, load_settings(), download=False))
         except AkunuError:
-            return self._model
+            return self.model
 
     def _serve_arguments(self, model: str | None) -> list[str]:
         arguments = [] if model is None else [model]
-        if self._context is not None:
-            arguments += ["--context", str(self._context)]
-        if self._api_key_file is not None:
-            arguments += ["--api-key-file", str(self._api_key_file)]
+        if self.context is not None:
+            arguments += ["--context", str(self.context)]
+        if self.api_key_file is not None:
+            arguments += ["--api-key-file", str(self.api_key_file)]
         return arguments
 
 

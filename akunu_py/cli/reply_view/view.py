@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self, TextIO
 
 from akunu_py.cli.terminal import is_dumb, printable
@@ -152,27 +153,22 @@ def terminal_size(stream: TextIO) -> "Size":
     return size
 
 
+@dataclass(frozen=True, slots=True)
 class _PlainText:
     """Text as it is; on a terminal without what would change its state."""
 
-    def __init__(
-        self,
-        stream: TextIO,
-        renderer: "BlockRenderer | None" = None,
-        tint: "DraftTint | None" = None,
-    ) -> None:
-        self._stream = stream
-        self._renderer = renderer
-        self._tint = tint
+    stream: TextIO
+    renderer: "BlockRenderer | None" = None
+    tint: "DraftTint | None" = None
 
     def feed(self, piece: ContentDelta) -> None:
-        text = printable(piece.text, self._stream)
-        if self._renderer is not None and self._tint is not None and piece.source:
-            style = self._tint.styles[self._tint.mark(piece.source, piece.place)]
-            text = self._renderer.paint(text, style)
-        self._stream.write(text)
-        self._stream.flush()
+        text = printable(piece.text, self.stream)
+        if self.renderer is not None and self.tint is not None and piece.source:
+            style = self.tint.styles[self.tint.mark(piece.source, piece.place)]
+            text = self.renderer.paint(text, style)
+        self.stream.write(text)
+        self.stream.flush()
 
     def finish(self) -> None:
-        self._stream.write("\n")
-        self._stream.flush()
+        self.stream.write("\n")
+        self.stream.flush()
