@@ -82,11 +82,19 @@ class DrafterFactory:
 
     def other_models(self) -> DraftingModels:
         """Return draft model and head once more, with caches of their own."""
-        draft, head = self.draft_model, self._head
-        return DraftingModels(
-            None if draft is None else self._token_model(draft),
-            None if head is None else self._head_model(head),
-        )
+        token_model: CachedTokenModel | None = None
+        head_model: HeadModel | None = None
+        if self.draft_model is not None:
+            from akunu_py.models.token_model import make_token_model  # for those with a draft model
+
+            token_model = make_token_model(self.draft_model, self._loaded, self._vocabulary_size)
+        if self._head is not None:
+            from akunu_py.models.heads import make_head_model  # for those with a head
+
+            head_model = make_head_model(
+                self._head, context=self._context, vocabulary_size=self._vocabulary_size
+            )
+        return DraftingModels(token_model, head_model)
 
     def choose(self, config: GenerationConfig) -> DrafterChoice:
         """Return the drafter that a configuration names, or the default one."""
@@ -132,16 +140,6 @@ class DrafterFactory:
             auto_state=auto_state,
         )
         return make(choice.name, setup)
-
-    def _token_model(self, draft: LoadedModel) -> "CachedTokenModel":
-        from akunu_py.models.token_model import make_token_model  # for those with a draft model
-
-        return make_token_model(draft, self._loaded, self._vocabulary_size)
-
-    def _head_model(self, head: "Head") -> "HeadModel":
-        from akunu_py.models.heads import make_head_model  # for those with a head
-
-        return make_head_model(head, context=self._context, vocabulary_size=self._vocabulary_size)
 
     def close(self) -> None:
         """Release draft model and head, and the state that drafters kept."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.decoding.shared_passes import SharedPasses
-from akunu_py.drafting import AutoState, open_memory, vocabulary_fingerprint
+from akunu_py.drafting import AutoState, ReplyMemory, open_memory, vocabulary_fingerprint
 from akunu_py.drafting.prediction_head import RowReader
 from akunu_py.engine.admission import Admission, ReplyStream, append_line
 from akunu_py.engine.drafter_factory import (
@@ -158,12 +158,9 @@ class Engine(metaclass=_PublicNames):
                 f"which kv_bits {options.kv_bits} quantizes; leave out heads or kv_bits"
             )
         self._matchers = Matchers(self.tokenizer, self._session.vocabulary_size)
-        self._memories = Memories(
-            loaded,
-            open_memory(options.memory, self.tokenizer.token_texts, self._session.vocabulary_size),
-            kv_bits=options.kv_bits,
-            block_rows=block_rows,
-        )
+        size = self._session.vocabulary_size
+        memory = open_memory(options.memory, self.tokenizer.token_texts, size)
+        self._memories = Memories(loaded, ReplyMemory(memory), options.kv_bits, block_rows)
         self.description: ModelDescription = loaded.description
         # How embeddings are made; None for a model that makes none.
         self.pooling = loaded.description.pooling

@@ -1,6 +1,7 @@
 """A model that is lent for work that is not a reply: what follows texts, and drafts behind them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mlx import nn
 
 
+@dataclass(eq=False, repr=False)
 class LentModel:
     """A model with caches of its own, which hold the text that it read last.
 
@@ -28,28 +30,19 @@ class LentModel:
     except of a draft model of another vocabulary. `draft_model` is the engine's, if it has one.
     """
 
-    def __init__(
-        self,
-        model: "nn.Module",
-        *,
-        context: int,
-        shared: int,
-        kv_bits: KVBits | None = None,
-        draft_model: "LentModel | None" = None,
-    ) -> None:
-        self.model = model
-        self.context = context
-        self.shared = shared
-        self.draft_model = draft_model
-        self._kv_bits = kv_bits
-        self._text: list[int] = []
-        self._marks: dict[str, int] = {}
-        # The draft of the last pass, whose rows are not committed yet.
-        self._passed: Draft | None = None
+    model: "nn.Module"
+    context: int
+    shared: int
+    kv_bits: KVBits | None = None
+    draft_model: "LentModel | None" = None
+    _text: list[int] = field(default_factory=list, init=False)
+    _marks: dict[str, int] = field(default_factory=dict, init=False)
+    _passed: Draft | None = field(default=None, init=False)
+    """The draft of the last pass, whose rows are not committed yet."""
 
     @cached_property
     def _session(self) -> Session:
-        return Session(self.model, context=self.context, kv_bits=self._kv_bits)
+        return Session(self.model, context=self.context, kv_bits=self.kv_bits)
 
     @property
     def can_go_back(self) -> bool:

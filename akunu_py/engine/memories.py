@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from akunu_py.decoding.budget import BudgetState
-from akunu_py.drafting import AutoDrafter, Memory, ReplyMemory
+from akunu_py.drafting import AutoDrafter, ReplyMemory
 from akunu_py.models.budget_memory import BudgetMemory
 from akunu_py.models.load import LoadedModel
 from akunu_py.models.pass_times import PassTimes
@@ -15,6 +16,7 @@ from akunu_py.values.types import GenerationConfig, RowBits
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class Memories:
     """The two memories of one engine; both are saved now and then, and by `close`.
 
@@ -22,35 +24,27 @@ class Memories:
     drafts within a budget reads no file.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        memory: Memory,
-        *,
-        kv_bits: KVBits | None = None,
-        block_rows: int | None = None,
-    ) -> None:
-        self.replies = ReplyMemory(memory)
-        self._loaded = loaded
-        self._kv_bits = kv_bits
-        self._block_rows = block_rows
-        self._costs: BudgetMemory | None = None
+    loaded: LoadedModel
+    replies: ReplyMemory
+    kv_bits: KVBits | None = None
+    block_rows: int | None = None
+    _costs: BudgetMemory | None = field(default=None, init=False)
 
     @property
     def costs(self) -> BudgetMemory:
         """Return the known costs of passes."""
         if self._costs is None:
             self._costs = BudgetMemory(
-                self._loaded.description,
-                self._loaded.model,
-                kv_bits=self._kv_bits,
-                block_rows=self._block_rows,
+                self.loaded.description,
+                self.loaded.model,
+                kv_bits=self.kv_bits,
+                block_rows=self.block_rows,
             )
         return self._costs
 
     def begin_reply(self, config: GenerationConfig) -> Callable[[], None]:
         """Return a function to call when the next reply ends; only `auto` remembers replies."""
-        return self.replies.begin_reply() if config.drafter == AutoDrafter.name else _nothing
+        return self.replies.begin_reply() if config.drafter == AutoDrafter.name else lambda: None
 
     def budgets(self, config: GenerationConfig) -> BudgetState | None:
         """Return the state that budgets share; None if the reply is drafted without a budget."""
@@ -83,7 +77,3 @@ class Memories:
         if self._costs is not None:
             self._costs.save(new_samples=1)
         self.replies.save()
-
-
-def _nothing() -> None:
-    """Remember nothing of a reply."""
