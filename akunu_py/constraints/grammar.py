@@ -205,7 +205,7 @@ def followed_schema(schema: Mapping[str, Any] | bool) -> dict[str, Any]:
     return {"x-guidance": LAYOUT, **given}
 
 
-def inline_schema(schema: Mapping[str, Any]) -> str:
+def inline_schema(schema: Mapping[str, Any] | bool) -> str:
     """Return a JSON schema as a term of a Lark grammar, as `followed_schema` has it."""
     return "%json " + json.dumps(followed_schema(schema), ensure_ascii=False)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -117,7 +117,7 @@ class EngineBackend:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._chats: dict[str, Chats] = {}
+        self._chats = defaultdict[str, Chats](partial(Chats, worker))
         self._tokens: dict[str, TokenTexts] = {}
 
     def submit(self, request: Request, client: str) -> "EngineReply":
@@ -130,9 +130,7 @@ class EngineBackend:
             )
         if isinstance(request, EmbeddingRequest):
             return EngineReply(lambda: self._embed(request, client), self._token_texts)
-        chats = self._chats.get(request.model)
-        if chats is None:
-            chats = self._chats[request.model] = Chats(self._worker)
+        chats = self._chats[request.model]
         return EngineReply(
             lambda: chats.ask(request, client),
             self._token_texts,

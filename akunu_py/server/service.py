@@ -1,4 +1,4 @@
-"""What the routes of all APIs share: the backend, its models, and how a reply is answered."""
+"""What the routes of all APIs share: the backend, its models, and what is told of replies."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence

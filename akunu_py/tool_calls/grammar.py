@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from akunu_py.constraints import inline_schema
 from akunu_py.system.errors import ConfigError
 from akunu_py.tool_calls.argument_rules import keywords, quoted_terms, tagged_terms
 from akunu_py.tool_calls.enforceable import close_schema
@@ -72,13 +73,13 @@ def optional_calls(
     those of `required_calls`.
     """
     made = _Grammar(format_, tools, control_ids)
-    written = "TEXT" if answer is None else json_value(_as_mapping(answer))
+    written = "TEXT" if answer is None else inline_schema(answer)
     if format_ is HARMONY:
         return made.source_of_messages(written)
     if answer is None:
         return made.source_of_text_and_calls()
     if format_.only_first:
-        return _json_calls_or(format_, tools, _as_mapping(answer))
+        return _json_calls_or(format_, tools, answer)
     return made.source(answer=written)
 
 
@@ -101,7 +102,9 @@ def goes_with_answers(format_: ToolFormat) -> bool:
     return not format_.only_first or _json_keys(format_) is not None
 
 
-def _json_calls_or(format_: ToolFormat, tools: Sequence[Tool], answer: Mapping[str, Any]) -> str:
+def _json_calls_or(
+    format_: ToolFormat, tools: Sequence[Tool], answer: Mapping[str, Any] | bool
+) -> str:
     """Return the grammar of an answer, or of one call that is a JSON object without a marker.
 
     Both are one schema, since a text that begins like a call would otherwise hide an answer.
@@ -347,7 +350,3 @@ def _parameters(tool: Tool) -> Mapping[str, Any]:
         return tool.parameters
     text = {"type": "string", "pattern": f"^(?:{form.source})$"}
     return {**tool.parameters, "properties": {"input": text}}
-
-
-def _as_mapping(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:
-    return {"allOf": [schema]} if isinstance(schema, bool) else schema

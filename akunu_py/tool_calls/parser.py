@@ -52,6 +52,7 @@ _KEYWORD = re.compile(r"\s*(?:\)|[\w.$-]+\s*=)")
 _KEYWORD_BEGUN = re.compile(r"\s*[\w.$-]*\s*")
 _PYTHON_PART = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*+", re.DOTALL) for quote in "'\""}
 _PYTHON_WORD_END = re.compile(r"[=:,)}\]\s]")
+_QUOTED_WORD_END = re.compile(r"[:,}\]]")
 
 _Steps = Generator[None, None, Any]
 """A part of the parser: it yields where it needs more text, and resumes when there is some."""
@@ -443,10 +444,10 @@ class CallParser:
             elif character in ":=" or character.isspace():
                 self._argue(self._take(1).replace("=", ": "))
             elif key_follows:
-                key, key_follows = (yield from self._python_word()), False
+                key, key_follows = (yield from self._word(_PYTHON_WORD_END)), False
                 self._argue(json.dumps(key, ensure_ascii=False))
             else:
-                word = yield from self._python_word()
+                word = yield from self._word(_PYTHON_WORD_END)
                 value = read_text(word, ("number", "boolean", "null"), python=True)
                 self._argue(json.dumps(value))
 
@@ -460,10 +461,10 @@ class CallParser:
                 return read_python_text(self._take(place + 1)[1:-1])
             yield from self._more()
 
-    def _python_word(self) -> Generator[None, None, str]:
-        """Take a keyword, a number, or a name of a value."""
+    def _word(self, ends: re.Pattern[str]) -> Generator[None, None, str]:
+        """Take a key, a number, or a name of a value, up to a character that ends it."""
         place = 0
-        while (found := _PYTHON_WORD_END.search(self._buffer, place)) is None:
+        while (found := ends.search(self._buffer, place)) is None:
             place = len(self._buffer)
             yield from self._more()
         return self._take(found.start())
@@ -490,20 +491,13 @@ class CallParser:
                 self._argue('"')
                 yield from self._until((notation.quote,), streamed=True)
                 self._argue('"')
+                continue
+            word = yield from self._word(_QUOTED_WORD_END)
+            if self._buffer[0] == ":":
+                self._argue(json.dumps(word.strip(), ensure_ascii=False))
             else:
-                yield from self._word()
-
-    def _word(self) -> _Steps:
-        """Pass on a key, a number, or a name of a value."""
-        ends = re.compile(r"[:,}\]]")
-        while (found := ends.search(self._buffer)) is None:
-            yield from self._more()
-        word = self._take(found.start())
-        if found.group() == ":":
-            self._argue(json.dumps(word.strip(), ensure_ascii=False))
-        else:
-            value = read_text(word, ("number", "boolean", "null"), python=True)
-            self._argue(json.dumps(value))
+                value = read_text(word, ("number", "boolean", "null"), python=True)
+                self._argue(json.dumps(value))
 
     def _until(
         self, ends: Sequence[str], *, streamed: bool = False
