@@ -178,18 +178,18 @@ template <int BITS, int ROWS>
 [[gnu::noinline]] void strip_product(const Strip w, Tile x, Wide (&totals)[ROWS]) {
   static constexpr const PairsOf<BITS>& OF = PAIRS_OF<BITS>;
   const WideInts mask = WideInts{} + ((1 << BITS) - 1) * 0x10001;
-  // Few sums would wait for each other.
+  // An instruction waits for the one before it that has the same sum.
   constexpr int SUMS = ROWS == 1 ? 4 : ROWS < 4 ? 2 : 1;
   std::ranges::fill(totals, Wide{});
   const uint8_t* codes = w.codes;
   const size_t row_bytes = w.row_bytes;
   for (int g = 0, block = 0; g < w.groups;) {
-    // Four groups at a time; of the last four some may have been before.
+    // Scales of four groups at a time; the last four may begin before this group.
     WideInts scale[4], bias[4];
     const int first = std::min(g, int(w.padded_groups) - 4);
     transpose([&](int n) { return four_words(w.scales + n * w.padded_groups + first); }, scale);
     transpose([&](int n) { return four_words(w.biases + n * w.padded_groups + first); }, bias);
-    for (const int end = std::min(g + 4, w.groups); g < end; g++)
+    for (const int stop = std::min(g + 4, w.groups); g < stop; g++)
       for (const int end = block + w.blocks_of_group; block < end; block++, codes += OF.BYTES) {
         WideInts words[up_to_lanes(OF.words)];
         unpack_block<BITS>(codes, row_bytes, block, words);
