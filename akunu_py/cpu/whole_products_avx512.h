@@ -143,18 +143,6 @@ struct Strip {
   }
 };
 
-// The words of a block of each row of a strip.
-template <int BITS>
-[[gnu::always_inline]] inline void unpack_block(const uint8_t* codes, size_t row_bytes, int block,
-                                                WideInts* words) {
-  static constexpr const PairsOf<BITS>& OF = PAIRS_OF<BITS>;
-  // The same place of the next strip: rows are too short for the processor to see it coming.
-  if (block % std::max(1, 64 / OF.BYTES) == 0)
-    for (int n = 0; n < STRIP_ROWS; n++) __builtin_prefetch(codes + (STRIP_ROWS + n) * row_bytes);
-  for (int part = 0; part < (OF.words + 3) / 4; part++)
-    transpose([&](int n) { return bytes_of<BITS>(codes + n * row_bytes, part); }, words + 4 * part);
-}
-
 inline WideInts add_products(WideInts sum, WideInts a, WideInts b) {
 #if defined(__AVX512VNNI__)
   return WideInts(_mm512_dpwssd_epi32(__m512i(sum), __m512i(a), __m512i(b)));
@@ -189,10 +177,18 @@ template <int BITS, int ROWS>
     const int first = std::min(g, int(w.padded_groups) - 4);
     transpose([&](int n) { return four_words(w.scales + n * w.padded_groups + first); }, scale);
     transpose([&](int n) { return four_words(w.biases + n * w.padded_groups + first); }, bias);
-    for (const int stop = std::min(g + 4, w.groups); g < stop; g++)
+    for (const int stop = std::min(g + 4, w.groups); g < stop; g++) {
+      // What is needed for the next strip: rows are too short for the processor to foresee it.
+      for (const float* numbers : {w.scales, w.biases})
+        __builtin_prefetch(numbers + STRIP_ROWS * (w.padded_groups + g));
       for (const int end = block + w.blocks_of_group; block < end; block++, codes += OF.BYTES) {
+        if (block % std::max(1, 64 / OF.BYTES) == 0)
+          for (int n = 0; n < STRIP_ROWS; n++)
+            __builtin_prefetch(codes + (STRIP_ROWS + n) * row_bytes);
         WideInts words[up_to_lanes(OF.words)];
-        unpack_block<BITS>(codes, row_bytes, block, words);
+        for (int part = 0; part < (OF.words + 3) / 4; part++)
+          transpose([&](int n) { return bytes_of<BITS>(codes + n * row_bytes, part); },
+                    words + 4 * part);
         WideInts sums[ROWS][SUMS] = {};
 #pragma GCC unroll 16
         for (int p = 0; p < PAIRS; p++) {
@@ -210,6 +206,7 @@ template <int BITS, int ROWS>
         }
         x = {x.pairs + ROWS, x.steps + ROWS, x.sums + ROWS};
       }
+    }
   }
 }
 
