@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import zip_longest
+from typing import Any, Literal
 
 VerificationKind = Literal["bonus", "recovered"]
 Origin = Literal["target", "residual"]
@@ -202,25 +203,14 @@ class DecodeStats:
         return self.steps_with_draft / self.steps if self.steps else None
 
     def __add__(self, other: "DecodeStats") -> "DecodeStats":
-        def longest(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-            size = max(len(a), len(b))
-            padded = (x + (0,) * (size - len(x)) for x in (a, b))
-            return tuple(x + y for x, y in zip(*padded, strict=True))
+        def total(mine: Any, theirs: Any) -> Any:
+            if not isinstance(mine, tuple):
+                return mine + theirs
+            return tuple(map(sum, zip_longest(mine, theirs, fillvalue=0)))
 
-        return DecodeStats(
-            steps=self.steps + other.steps,
-            steps_with_draft=self.steps_with_draft + other.steps_with_draft,
-            drafted=self.drafted + other.drafted,
-            accepted=self.accepted + other.accepted,
-            tested=self.tested + other.tested,
-            output_tokens=self.output_tokens + other.output_tokens,
-            drafted_per_position=longest(self.drafted_per_position, other.drafted_per_position),
-            accepted_per_position=longest(self.accepted_per_position, other.accepted_per_position),
-            propose_s=self.propose_s + other.propose_s,
-            target_s=self.target_s + other.target_s,
-            commit_s=self.commit_s + other.commit_s,
-            sources=sum_sources((self.sources, other.sources)),
-        )
+        names = (one.name for one in fields(self) if one.name != "sources")
+        totals = {name: total(getattr(self, name), getattr(other, name)) for name in names}
+        return DecodeStats(**totals, sources=sum_sources((self.sources, other.sources)))
 
     def to_dict(self) -> dict[str, object]:
         """Return counts and rates as JSON-ready values."""
