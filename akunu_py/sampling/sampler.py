@@ -85,7 +85,7 @@ class Sampler:
         # A lazy array belongs to this thread's stream; another thread may read the reply.
         mx.eval(self._strides)
         # One fused kernel instead of about twenty; shapes are equal in every call.
-        self._draw = mx.compile(self._draw_row)
+        self._draw = mx.compile(lambda logits, key: self._choose(logits, (), key))
 
     def choose(self, logits: mx.array, position: int, recent: Sequence[int] = ()) -> mx.array:
         """Return the id chosen for a row, uint32 [1], not yet evaluated.
@@ -116,9 +116,6 @@ class Sampler:
 
     def _key(self, position: int) -> mx.array:
         return mx.array(NoiseKey.at(self.seed, position, Purpose.TARGET), dtype=mx.uint32)
-
-    def _draw_row(self, logits: mx.array, key: mx.array) -> tuple[mx.array, mx.array]:
-        return self._choose(logits, (), key)
 
     def _choose(
         self,

@@ -102,25 +102,25 @@ def logit_bias(biases: Mapping[int, float]) -> HistoryTransform:
 
 def repetition_penalty(penalty: float) -> HistoryTransform:
     """Divide positive and multiply negative logits of recent tokens (arXiv:1909.05858, 4.1)."""
-
-    def transform(recent: Sequence[int], row: mx.array) -> mx.array:
-        if not recent:
-            return row
-        ids = mx.array(list(dict.fromkeys(recent)))
-        chosen = row[:, ids]
-        return _assign(row, ids, mx.where(chosen < 0, chosen * penalty, chosen / penalty))
-
-    return transform
+    return _of_recent(lambda found: mx.where(found < 0, found * penalty, found / penalty))
 
 
 def presence_penalty(penalty: float) -> HistoryTransform:
     """Subtract once from the logits of recent tokens."""
+    return _of_recent(lambda found: found - penalty)
+
+
+def _of_recent(adjust: Callable[[mx.array], mx.array]) -> HistoryTransform:
+    """Adjust the logits of recent tokens, [1, n], once each."""
 
     def transform(recent: Sequence[int], row: mx.array) -> mx.array:
         if not recent:
             return row
         ids = mx.array(list(dict.fromkeys(recent)))
-        return _assign(row, ids, row[:, ids] - penalty)
+        # Indexed assignment rebinds the name to a new array; the caller's row is unchanged.
+        adjusted = mx.array(row)
+        adjusted[:, ids] = adjust(row[:, ids])
+        return adjusted
 
     return transform
 
@@ -143,13 +143,6 @@ def only(row: mx.array, mask: mx.array) -> mx.array:
     """
     bits = (mask[:, None] >> mx.arange(32, dtype=mx.uint32)) & 1
     return mx.where(bits.reshape(1, -1)[:, : row.shape[-1]] == 1, row, -math.inf)
-
-
-def _assign(row: mx.array, ids: mx.array, values: mx.array) -> mx.array:
-    # Indexed assignment rebinds the name to a new array; the caller's row is unchanged.
-    row = mx.array(row)
-    row[:, ids] = values
-    return row
 
 
 @dataclass(frozen=True, slots=True)
