@@ -32,24 +32,18 @@ class PendingChoices(NamedTuple):
         mx.async_eval(self.to_read)  # type: ignore[no-untyped-call]
 
 
-class RowLogprobs(NamedTuple):
-    """Log probabilities of rows by their raw logits, not evaluated yet."""
+def row_logprobs(logits: mx.array, tokens: mx.array, count: int) -> tuple[mx.array, mx.array]:
+    """Return ids and log probabilities by raw logits [rows, vocab], each [rows, 1 + count].
 
-    ids: mx.array
-    """The token after each row and the likeliest ones, uint32 [rows, 1 + n]."""
-
-    values: mx.array
-    """Their log probabilities, float32 [rows, 1 + n]."""
-
-    @classmethod
-    def of(cls, logits: mx.array, tokens: mx.array, count: int) -> Self:
-        """Take candidates from logits [rows, vocab] and the tokens [rows]."""
-        wide = logits.astype(mx.float32)
-        ids = tokens[:, None]
-        if count:
-            ids = mx.concatenate([ids, top_candidates(logits, count)], axis=-1)
-        values = mx.take_along_axis(wide, ids, axis=-1) - mx.logsumexp(wide, axis=-1, keepdims=True)
-        return cls(ids, values)
+    They are those of the token after each row, `tokens` [rows], and of the likeliest ones; uint32
+    and float32, not evaluated yet.
+    """
+    wide = logits.astype(mx.float32)
+    ids = tokens[:, None]
+    if count:
+        ids = mx.concatenate([ids, top_candidates(logits, count)], axis=-1)
+    values = mx.take_along_axis(wide, ids, axis=-1) - mx.logsumexp(wide, axis=-1, keepdims=True)
+    return ids, values
 
 
 def token_logprobs(ids: Any, values: Any) -> tuple[TokenLogprob, ...]:
@@ -136,12 +130,12 @@ class RowChoices:
                 for row, path, mask in zip(split, paths, masks, strict=True)
             ]
         tokens = [choice.token for choice in choices]
-        found = [*tokens, _bits(_joined([choice.total for choice in choices]))]
+        found = [*tokens, _bits(mx.concatenate([choice.total for choice in choices]))]
         if self._width:
             found.append(top_candidates(rows, self._width).flatten())
         if self._reported is not None:
             several = zip(split, tokens, strict=True)
-            logprobs = [RowLogprobs.of(row, token, self._reported) for row, token in several]
+            logprobs = [row_logprobs(row, token, self._reported) for row, token in several]
             found += (ids.flatten() for ids, _ in logprobs)
             found += (_bits(values) for _, values in logprobs)
         return PendingChoices(tokens, mx.concatenate(found), logits.dtype)
@@ -256,10 +250,6 @@ class ConstrainedChoices(RowChoices):
         return mx.where(chosen == 1, mask, mask & ~optional)
 
 
-def _joined(arrays: list[mx.array]) -> mx.array:
-    return mx.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-
-
 def _bits(numbers: mx.array) -> mx.array:
     """Return the bits of numbers as float32, uint32 [n]."""
     return numbers.flatten().astype(mx.float32).view(mx.uint32)
@@ -328,11 +318,11 @@ class PromptScores:
         Raises ModelFormatError for logits that are not numbers.
         """
         top = self._ids.shape[1] - 1
-        found = RowLogprobs.of(logits[0], mx.array(list(tokens), dtype=mx.uint32), top)
-        values = np.array(found.values)
+        followed = mx.array(list(tokens), dtype=mx.uint32)
+        ids, values = map(np.array, row_logprobs(logits[0], followed, top))
         if np.isnan(values).any():
             raise no_choice(logits.dtype)
-        self._ids = np.concatenate([self._ids, np.array(found.ids)])
+        self._ids = np.concatenate([self._ids, ids])
         self._values = np.concatenate([self._values, values])
 
     def read(self) -> tuple[TokenLogprob, ...]:
