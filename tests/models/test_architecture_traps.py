@@ -10,7 +10,7 @@ from tiny_architectures.builder import build
 
 from akunu_py import Engine
 from akunu_py.gguf import GGUFFile, read_plan
-from akunu_py.models.variants.feed_forward import Gemma, GemmaArgs, StarCoder2, StarCoder2Args
+from akunu_py.models.variants.feed_forward import Gemma, StarCoder2, gemma, starcoder2
 from akunu_py.system.errors import ConfigError
 
 IDS = [5, 50, 90, 17, 201, 33, 77, 8, 120, 64, 31, 99, 140, 3, 250, 12, 45, 180, 66, 20, 111, 7]
@@ -33,7 +33,7 @@ def gelu(x):
 
 def test_gemmas_activation_is_the_approximation_by_tanh():
     """Where it is furthest from the exact one, which llama.cpp's half precision hides."""
-    arguments = GemmaArgs(
+    arguments = gemma.ModelArgs(
         model_type="gemma", hidden_size=1, num_hidden_layers=1, intermediate_size=1,
         num_attention_heads=1, head_dim=2, rms_norm_eps=1e-6, vocab_size=1, num_key_value_heads=1,
     )  # fmt: skip
@@ -45,7 +45,7 @@ def test_gemmas_activation_is_the_approximation_by_tanh():
 
 
 def test_starcoders_activation_is_the_approximation_by_tanh():
-    arguments = StarCoder2Args(
+    arguments = starcoder2.ModelArgs(
         model_type="starcoder2", hidden_size=8, num_hidden_layers=1, intermediate_size=8,
         num_attention_heads=2, num_key_value_heads=2, vocab_size=8,
     )  # fmt: skip

@@ -11,6 +11,7 @@ Each class says what it adds; a test fails without it.
 """
 
 import importlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +41,10 @@ _CLASSES: Mapping[str, tuple[str, str]] = {
     "phi3": ("attention", "Phi3"),
     "starcoder2": ("feed_forward", "StarCoder2"),
 }
-"""Name -> file and class. The arguments of a class `X` are `XArgs` in the same file."""
+"""Name -> file and class.
+
+The arguments of a class `X` are `XArgs` in the same file, or else those of mlx-lm's class.
+"""
 
 
 def variant(name: str) -> tuple[type[Any], type[Any]]:
@@ -50,4 +54,6 @@ def variant(name: str) -> tuple[type[Any], type[Any]]:
     """
     file, kind = _CLASSES[name]
     module = importlib.import_module(f"{__name__}.{file}")
-    return getattr(module, kind), getattr(module, f"{kind}Args")
+    model = getattr(module, kind)
+    of_mlx_lm = sys.modules[model.__base__.__module__].ModelArgs
+    return model, getattr(module, f"{kind}Args", of_mlx_lm)

@@ -8,7 +8,6 @@ from mlx import nn
 from mlx_lm.models import gemma2, llama, muse_glimmer, phi3
 from mlx_lm.models.base import create_attention_mask, scaled_dot_product_attention
 from mlx_lm.models.cache import KVCache, RotatingKVCache
-from mlx_lm.models.muse_glimmer import ModelArgs as MuseGlimmerArgs
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Gemma2(gemma2.Model):  # type: ignore[misc]
 class MuseGlimmer(muse_glimmer.Model):  # type: ignore[misc]
     """Muse Glimmer with the factor of its queries as a parameter, as files have it."""
 
-    def __init__(self, args: MuseGlimmerArgs) -> None:
+    def __init__(self, args: muse_glimmer.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.layers:
             layer.self_attn.qk_scale_factor = mx.ones(args.head_dim)

@@ -4,10 +4,6 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 from mlx_lm.models import bailing_moe, deepseek_v3, deepseek_v32, ernie4_5_moe, hunyuan, llama
-from mlx_lm.models.bailing_moe import ModelArgs as BailingMoeArgs
-from mlx_lm.models.deepseek_v3 import ModelArgs as DeepSeek2Args
-from mlx_lm.models.deepseek_v32 import ModelArgs as DeepSeek32Args
-from mlx_lm.models.hunyuan import ModelArgs as HunyuanMoeArgs
 from mlx_lm.models.mixtral import MixtralSparseMoeBlock
 
 
@@ -69,7 +65,7 @@ class _BailingRouter(bailing_moe.BailingMoeGate):  # type: ignore[misc]  # mlx_l
 
 
 class _BailingMixture(bailing_moe.BailingMoeSparseMoeBlock):  # type: ignore[misc]
-    def __init__(self, args: BailingMoeArgs) -> None:
+    def __init__(self, args: bailing_moe.ModelArgs) -> None:
         super().__init__(args)
         self.gate = _BailingRouter(args)
 
@@ -87,7 +83,7 @@ class BailingMoe(bailing_moe.Model):  # type: ignore[misc]
     mlx-lm's class chooses differently where experts form groups.
     """
 
-    def __init__(self, args: BailingMoeArgs) -> None:
+    def __init__(self, args: bailing_moe.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.layers:
             if isinstance(layer.mlp, bailing_moe.BailingMoeSparseMoeBlock):
@@ -115,7 +111,7 @@ class DeepSeek2(deepseek_v3.Model):  # type: ignore[misc]
     are chosen as llama.cpp does.
     """
 
-    def __init__(self, args: DeepSeek2Args) -> None:
+    def __init__(self, args: deepseek_v3.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.model.layers:
             if isinstance(layer.mlp, deepseek_v3.DeepseekV3MoE):
@@ -125,7 +121,7 @@ class DeepSeek2(deepseek_v3.Model):  # type: ignore[misc]
 class DeepSeek32(deepseek_v32.Model):  # type: ignore[misc]
     """DeepSeek V3.2, and GLM 5, with groups of experts chosen as llama.cpp does."""
 
-    def __init__(self, args: DeepSeek32Args) -> None:
+    def __init__(self, args: deepseek_v32.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.model.layers:
             if isinstance(layer.mlp, deepseek_v32.DeepseekV32MoE):
@@ -179,7 +175,7 @@ class _HunyuanMixture(hunyuan.MoeBlock):  # type: ignore[misc]
 class HunyuanMoe(hunyuan.Model):  # type: ignore[misc]
     """Hunyuan A13B with weights of a token's experts that sum to one, as the model was trained."""
 
-    def __init__(self, args: HunyuanMoeArgs) -> None:
+    def __init__(self, args: hunyuan.ModelArgs) -> None:
         super().__init__(args)
         for number, layer in enumerate(self.layers):
             layer.mlp = _HunyuanMixture(args, number)

@@ -3,13 +3,10 @@
 import mlx.core as mx
 from mlx import nn
 from mlx_lm.models import gemma, llama, starcoder2
-from mlx_lm.models.gemma import ModelArgs as GemmaArgs
-from mlx_lm.models.llama import ModelArgs as ArceeArgs
-from mlx_lm.models.starcoder2 import ModelArgs as StarCoder2Args
 
 
 class _SquaredReLU(nn.Module):  # type: ignore[misc]  # mlx has no types
-    def __init__(self, args: ArceeArgs) -> None:
+    def __init__(self, args: llama.ModelArgs) -> None:
         super().__init__()
         self.up_proj = nn.Linear(args.hidden_size, args.intermediate_size, bias=False)
         self.down_proj = nn.Linear(args.intermediate_size, args.hidden_size, bias=False)
@@ -25,7 +22,7 @@ class Arcee(llama.Model):  # type: ignore[misc]  # mlx_lm has no types
     mlx-lm has no class for Arcee's models.
     """
 
-    def __init__(self, args: ArceeArgs) -> None:
+    def __init__(self, args: llama.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.layers:
             layer.mlp = _SquaredReLU(args)
@@ -43,7 +40,7 @@ class Gemma(gemma.Model):  # type: ignore[misc]
     mlx-lm's class computes the exact GELU, Google's models and llama.cpp its approximation by tanh.
     """
 
-    def __init__(self, args: GemmaArgs) -> None:
+    def __init__(self, args: gemma.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.layers:
             layer.mlp = _GemmaFeedForward(args.hidden_size, args.intermediate_size)
@@ -62,7 +59,7 @@ class StarCoder2(starcoder2.Model):  # type: ignore[misc]
     computes too. mlx-lm's class computes the exact GELU.
     """
 
-    def __init__(self, args: StarCoder2Args) -> None:
+    def __init__(self, args: starcoder2.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.layers:
             layer.mlp = _StarCoderFeedForward(args.hidden_size, args.intermediate_size)

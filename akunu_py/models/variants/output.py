@@ -71,9 +71,6 @@ class GPT2(gpt2.Model):  # type: ignore[misc]
         return logits
 
 
-MiniCPM3Args = minicpm3.ModelArgs
-
-
 class MiniCPM3(minicpm3.Model):  # type: ignore[misc]
     """MiniCPM 3 with scaled logits also where the embedding makes them.
 

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 import mlx.core as mx
 from mlx import nn
 from mlx_lm.models import falcon_h1, granitemoehybrid, jamba, mamba, mamba2, nemotron_h
-from mlx_lm.models.falcon_h1 import ModelArgs as FalconH1Args
-from mlx_lm.models.granitemoehybrid import ModelArgs as GraniteHybridArgs
-from mlx_lm.models.mamba import ModelArgs as MambaArgs
-from mlx_lm.models.mamba2 import ModelArgs as Mamba2Args
 
 from akunu_py.models.variants.experts import choose_experts, weighted_sum
 
@@ -31,7 +27,7 @@ class Mamba(mamba.Model):  # type: ignore[misc]
     `mixer_rms_eps` is the epsilon of all norms.
     """
 
-    def __init__(self, args: MambaArgs) -> None:
+    def __init__(self, args: mamba.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.layers:
             layer.mixer = _MambaBlock(args)
@@ -96,7 +92,7 @@ class Mamba2(mamba2.Model):  # type: ignore[misc]
     The layers' norms in mlx-lm's class have MLX's own epsilon.
     """
 
-    def __init__(self, args: Mamba2Args) -> None:
+    def __init__(self, args: mamba2.ModelArgs) -> None:
         super().__init__(args)
         size, eps = args.num_heads * args.head_dim, args.layer_norm_epsilon
         for layer in self.layers:
@@ -110,7 +106,7 @@ class FalconH1(falcon_h1.Model):  # type: ignore[misc]
     mlx-lm's class is given the groups and norms over all heads; the checkpoint's own code does not.
     """
 
-    def __init__(self, args: FalconH1Args) -> None:
+    def __init__(self, args: falcon_h1.ModelArgs) -> None:
         super().__init__(args)
         if args.mamba_rms_norm:
             for layer in self.layers:
@@ -125,7 +121,7 @@ class GraniteHybrid(granitemoehybrid.Model):  # type: ignore[misc]
     mlx-lm's class norms over all heads, which is the same for the one group of the released models.
     """
 
-    def __init__(self, args: GraniteHybridArgs) -> None:
+    def __init__(self, args: granitemoehybrid.ModelArgs) -> None:
         super().__init__(args)
         for layer in self.layers:
             if layer.layer_type == "mamba":
