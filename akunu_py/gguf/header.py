@@ -25,10 +25,10 @@ MetadataValue = bool | int | float | str | list[str] | NDArray[Any]
 REPAIR = "the file is truncated or damaged; download it again"
 """Advice for most damage."""
 
-_BOOL, _STRING, _ARRAY = 7, 8, 9
+_BOOL, _STRING, _ARRAY, _U64, _I64, _F64 = range(7, 13)
 _SCALARS: dict[int, str] = {
     0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4",
-    6: "<f4", _BOOL: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
+    6: "<f4", _BOOL: "<u1", _U64: "<u8", _I64: "<i8", _F64: "<f8",
 }  # fmt: skip
 _SCALAR_DTYPES = {code: np.dtype(name) for code, name in _SCALARS.items()}
 
@@ -463,11 +463,8 @@ def read_header(cursor: Cursor) -> Header:
     return Header(version, metadata, tensors, key_positions, tensor_positions)
 
 
-_BOOL, _F64, _STRING, _ARRAY, _U64, _I64 = 7, 12, 8, 9, 10, 11
-_ARRAY_CODES = {
-    "uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5,
-    "float32": 6, "bool": _BOOL, "uint64": _U64, "int64": _I64, "float64": _F64,
-}  # fmt: skip
+_ARRAY_CODES = {dtype.name: code for code, dtype in _SCALAR_DTYPES.items()}
+_ARRAY_CODES |= {"uint8": 0, "bool": _BOOL}  # in a file both are bytes
 
 
 def write_metadata(path: Path, metadata: Mapping[str, MetadataValue]) -> None:

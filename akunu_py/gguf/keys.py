@@ -154,14 +154,12 @@ class Keys:
             raise self.error(key, value, f"{layers} booleans")
         return [bool(flag) for flag in value[:layers]]
 
-    def integers(self, key: str, *, low: int = 0, high: int = MAX_SIZE) -> list[int]:
+    def integers(self, key: str) -> list[int]:
+        """Return the whole numbers of an array of any length, 0 or more."""
         value = self._value(key, None)
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
+        if not isinstance(value, np.ndarray):
             raise self.error(key, value, "an array of whole numbers")
-        numbers: list[int] = value.tolist()
-        if not all(low <= number <= high for number in numbers):
-            raise self.error(key, value, f"whole numbers from {low} to {high}")
-        return numbers
+        return self.layer_integers(key, value.size)
 
     def number(self, key: str, default: float | None = None, *, low: float, high: float) -> float:
         """Return a number in (low, high], which leaves out NaN."""

@@ -191,16 +191,13 @@ def _scales(
     return tuple(found) if any(found) else ()
 
 
-def halves_from_neighbours(heads: int, head_dim: int, rotated: int | None = None) -> RowOrder:
+def halves_from_neighbours(heads: int, head_dim: int) -> RowOrder:
     """Return the rows of q or k for a rotation of halves, if neighbours rotate in the file.
 
     llama.cpp rotates rows (2 i, 2 i + 1) of a head together in the families that its converters
-    reorder; mlx-lm classes without a switch rotate (i, i + rotated / 2). Row i of a head is then
-    the file's row 2 i, and row i + rotated / 2 its row 2 i + 1. `rotated`, by default the whole
-    head, is the number of rotating rows of a head.
+    reorder; mlx-lm classes without a switch rotate (i, i + head_dim / 2). Row i of a head is then
+    the file's row 2 i, and row i + head_dim / 2 its row 2 i + 1.
     """
-    rotated = head_dim if rotated is None else rotated
-    order = np.arange(head_dim, dtype=np.intp)
-    order[:rotated] = np.concatenate((np.arange(0, rotated, 2), np.arange(1, rotated, 2)))
+    order = np.concatenate((np.arange(0, head_dim, 2), np.arange(1, head_dim, 2)))
     rows: NDArray[np.intp] = (np.arange(heads, dtype=np.intp)[:, None] * head_dim + order).ravel()
     return rows

@@ -206,11 +206,7 @@ def where_all_is_seen(factors: RotaryFactors, windowed: Sequence[bool]) -> Rotar
 
 
 def layers(
-    model: Decoder,
-    *,
-    dims: int | None = None,
-    traditional: bool = False,
-    modules: str = r".*\.rope",
+    model: Decoder, *, dims: int | None = None, traditional: bool = False
 ) -> RotaryFactors | RotaryScaling | None:
     """Return the rotary layers for a model class with plain positions only.
 
@@ -219,7 +215,7 @@ def layers(
     """
     found = scaling(model)
     if (of_file := factors(model, dims=dims, traditional=traditional)) is not None:
-        return replace(of_file, modules=modules)
+        return of_file
     if found is None:
         return None
     return RotaryScaling(
@@ -227,7 +223,6 @@ def layers(
         base=model.rope_base,
         scaling=found,
         traditional=traditional,
-        modules=modules,
     )
 
 
