@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from akunu_py.gguf.plan import Placement
 from akunu_py.gguf.quants.forms import DENSE, WeightForm, form_of
 from akunu_py.gguf.quants.matrix import QuantizedMatrix, dequantize, relayout
-from akunu_py.gguf.quants.scratch import ResultMemory
+from akunu_py.gguf.quants.scratch import ReusedMemory
 from akunu_py.gguf.reader import GGUFFile, TensorInfo
 from akunu_py.models.layers import (
     FloatEmbedding,
@@ -91,7 +91,7 @@ class WeightReader:
     q6k: Q6KForm = "planes"
     """The form of Q6_K tensors."""
 
-    memory: ResultMemory = field(default_factory=ResultMemory, repr=False)
+    memory: ReusedMemory = field(default_factory=ReusedMemory, repr=False)
     """Buffer for results before MLX copies them."""
 
     def vector(self, name: str) -> NDArray[np.float32]:

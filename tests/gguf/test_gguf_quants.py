@@ -23,7 +23,7 @@ from quant_blocks import (
 from akunu_py.gguf import QuantizedMatrix, dense, dequantize, relayout
 from akunu_py.gguf.quants.forms import SUPPORTED_TYPES
 from akunu_py.gguf.quants.matrix import release_threads
-from akunu_py.gguf.quants.scratch import ResultMemory
+from akunu_py.gguf.quants.scratch import ReusedMemory
 from akunu_py.system.errors import ModelFormatError, UnsupportedQuantizationError
 
 BY_FORMULA = ("Q1_0", "Q2_0")  # which gguf does not dequantize
@@ -206,7 +206,7 @@ def test_defaults_give_float16_scales():
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "MXFP4"])
 def test_results_in_memory_used_again(kind):
-    memory = ResultMemory(1 << 20)
+    memory = ReusedMemory(1 << 20)
     info, raw = random_blocks(kind, 64, 512, seed=1)
     expected = relayout(info, raw)
     other, bytes_ = random_blocks("Q8_0", 64, 512, seed=2)

@@ -64,13 +64,6 @@ class QuantizedMatrix:
         return self.group_size // max(1, len(self.multipliers))
 
 
-def _unsupported(info: TensorInfo) -> UnsupportedQuantizationError:
-    return UnsupportedQuantizationError(
-        f"tensor {info.name!r} has the type {info.type.name}, which this version of akunu cannot "
-        f"load; use a file of one of {', '.join(SUPPORTED_TYPES)}"
-    )
-
-
 def _check_shape(info: TensorInfo, raw: NDArray[np.uint8]) -> None:
     if raw.dtype != np.uint8 or raw.shape != (info.rows, info.row_bytes):
         raise ModelFormatError(
@@ -151,7 +144,7 @@ class _Relayout:
         raw: NDArray[np.uint8],
         lattice: Lattice,
         kind: DTypeLike,
-        memory: scratch.ResultMemory | None,
+        memory: scratch.ReusedMemory | None,
     ) -> None:
         self.info = info
         self.raw = raw
@@ -231,7 +224,7 @@ def relayout(
     *,
     scale_type: Literal["float16", "float32"] = "float16",
     q6k: Q6KForm = "planes",
-    memory: scratch.ResultMemory | None = None,
+    memory: scratch.ReusedMemory | None = None,
 ) -> QuantizedMatrix | NDArray[Any]:
     """Return a tensor in a form for MLX: quantized if it is quantized in the file, else dense.
 
@@ -267,7 +260,10 @@ def dense(info: TensorInfo, raw: NDArray[np.uint8]) -> NDArray[Any]:
     second time. Raises UnsupportedQuantizationError for another type.
     """
     if info.type.name not in DENSE:
-        raise _unsupported(info)
+        raise UnsupportedQuantizationError(
+            f"tensor {info.name!r} has the type {info.type.name}, which this version of akunu "
+            f"cannot load; use a file of one of {', '.join(SUPPORTED_TYPES)}"
+        )
     _check_shape(info, raw)
     if info.type.name == "BF16":
         words = np.ascontiguousarray(raw).view("<u2").astype(np.uint32)

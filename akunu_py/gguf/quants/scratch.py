@@ -11,40 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-_CAPACITY = 1 << 23
 _ALIGNMENT = 64
 
 
-class _Arena(threading.local):
-    def __init__(self) -> None:
-        self.memory = np.empty(_CAPACITY, np.uint8)
-        self.used = 0
-
-
-_arena = _Arena()
-
-
-def begin_chunk() -> None:
-    """Release all arrays of this thread's last chunk; they must no longer be used."""
-    _arena.used = 0
-
-
-def empty(shape: tuple[int, ...] | int, kind: DTypeLike = np.uint8) -> NDArray[Any]:
-    """Return an uninitialized array that is valid until the thread begins its next chunk."""
-    dtype = np.dtype(kind)
-    nbytes = math.prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
-    start = _arena.used
-    if start + nbytes > _CAPACITY:
-        return np.empty(shape, dtype)
-    _arena.used = start + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-    return _arena.memory[start : start + nbytes].view(dtype).reshape(shape)
-
-
-class ResultMemory:
-    """Memory for the results of successive re-layouts, each copied away before the next.
+class ReusedMemory:
+    """Memory for successive arrays, all of which are released at once.
 
     Args:
-        capacity: its size in bytes; larger results get separate memory.
+        capacity: its largest size in bytes; larger arrays get separate memory.
 
     """
 
@@ -57,10 +31,10 @@ class ResultMemory:
         """Release all arrays; they must no longer be used."""
         self._used = 0
 
-    def empty(self, shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:
+    def empty(self, shape: tuple[int, ...] | int, kind: DTypeLike = np.uint8) -> NDArray[Any]:
         """Return an uninitialized array that is valid until `begin`."""
         dtype = np.dtype(kind)
-        nbytes = math.prod(shape) * dtype.itemsize
+        nbytes = math.prod((shape,) if isinstance(shape, int) else shape) * dtype.itemsize
         if nbytes > self._capacity:
             return np.empty(shape, dtype)
         if self._used + nbytes > len(self._memory):
@@ -70,3 +44,21 @@ class ResultMemory:
         start = self._used
         self._used = start + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return self._memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.memory = ReusedMemory(1 << 24)
+
+
+_of_thread = _OfThread()
+
+
+def begin_chunk() -> None:
+    """Release all arrays of this thread's last chunk; they must no longer be used."""
+    _of_thread.memory.begin()
+
+
+def empty(shape: tuple[int, ...] | int, kind: DTypeLike = np.uint8) -> NDArray[Any]:
+    """Return an uninitialized array that is valid until the thread begins its next chunk."""
+    return _of_thread.memory.empty(shape, kind)
