@@ -26,7 +26,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, PreTokenizer, Sequence, Split
 
 from akunu_py.system.errors import ConfigError, ModelFormatError
-from akunu_py.tokenizers.spm import read_byte_ids
+from akunu_py.tokenizers.spm import SPACE, decode_spaces, read_byte_ids
 from akunu_py.tokenizers.vocabulary import TokenBytes, TokenType, Vocabulary, get_texts
 
 _log = logging.getLogger(__name__)
@@ -265,7 +265,6 @@ def split_rule_names() -> tuple[str, ...]:
 
 
 _ADVICE = "download or convert the model again"
-_SPACE = "\u2581"
 _NEWLINES = re.compile("(\n+)")
 _UNKNOWN = "\0unknown"
 """Placeholder for a byte or a character without a token, until its surroundings are merged.
@@ -330,7 +329,7 @@ class BPECodec:
         self, metadata: Mapping[str, Any], vocabulary: Vocabulary, rule: SplitRule
     ) -> None:
         byte_ids = read_byte_ids(vocabulary) if rule.raw else {}
-        decode = _decode_spaces if rule.raw else decode_alphabet
+        decode = decode_spaces if rule.raw else decode_alphabet
         # User-defined tokens are not written in the byte alphabet: "ö" is the letter, not a byte.
         self.token_bytes = TokenBytes(vocabulary, byte_ids, decode, raw=True)
         # Without control tokens in the vocabulary of merges, no text can become one.
@@ -352,7 +351,7 @@ class BPECodec:
 
     def encode(self, text: str) -> list[int]:
         if self._raw:
-            text = text.replace(" ", _SPACE)
+            text = text.replace(" ", SPACE)
         if not self._newlines:
             return self._merge(text)
         # The expressions split at newlines anyway, so the text can be cut there.
@@ -374,10 +373,6 @@ class BPECodec:
         (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
         ids: list[int] = encoding.ids
         return [id_ for id_ in ids if id_ != self._unknown] if self._unknown in ids else ids
-
-
-def _decode_spaces(text: str) -> bytes:
-    return text.replace(_SPACE, " ").encode()
 
 
 def _model(

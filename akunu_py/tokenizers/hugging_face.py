@@ -21,6 +21,7 @@ from akunu_py.tokenizers.bpe import (
     write_alphabet,
 )
 from akunu_py.tokenizers.gguf_tokenizer import from_gguf, ids_that_strip
+from akunu_py.tokenizers.spm import SPACE
 from akunu_py.tokenizers.vocabulary import (
     TokenType,
     Vocabulary,
@@ -31,7 +32,6 @@ from akunu_py.tokenizers.vocabulary import (
     read_vocabulary,
 )
 
-_SPACE = "\u2581"
 _ADDED = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 
 
@@ -141,11 +141,11 @@ def _sentencepiece(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> Token
         )
     )
     prefix = get_flag(metadata, "add_space_prefix", default=True)
-    replace = normalizers.Replace(" ", _SPACE)
-    steps = [normalizers.Prepend(_SPACE), replace] if prefix else [replace]
+    replace = normalizers.Replace(" ", SPACE)
+    steps = [normalizers.Prepend(SPACE), replace] if prefix else [replace]
     tokenizer.normalizer = normalizers.Sequence(steps)
     ending = [decoders.Strip(" ", 1, 0)] if prefix else []
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *ending]
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *ending]
     )
     return tokenizer

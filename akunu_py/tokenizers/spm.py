@@ -177,7 +177,7 @@ def _is_sound(data: bytes) -> bool:
     return True
 
 
-_SPACE = "\u2581"
+SPACE = "\u2581"
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -196,7 +196,7 @@ class SPMCodec:
         unigram = kind is ModelKind.UNIGRAM
         self.strip_space = get_flag(metadata, "add_space_prefix", default=not unigram)
         byte_ids = read_byte_ids(vocabulary)
-        self.token_bytes = TokenBytes(vocabulary, byte_ids, _decode)
+        self.token_bytes = TokenBytes(vocabulary, byte_ids, decode_spaces)
         model = build_model(
             vocabulary,
             scores,
@@ -227,14 +227,15 @@ class SPMCodec:
         return ids
 
 
-def _decode(text: str) -> bytes:
-    return text.replace(_SPACE, " ").encode()
+def decode_spaces(text: str) -> bytes:
+    """Return the bytes of a text with spaces written as in SentencePiece."""
+    return text.replace(SPACE, " ").encode()
 
 
 def decode_piece(text: str) -> bytes:
     """Return the bytes of a piece as the vocabulary writes it: <0x0A> is one byte."""
     match = _BYTE.fullmatch(text)
-    return bytes((int(match[1], 16),)) if match else _decode(text)
+    return bytes((int(match[1], 16),)) if match else decode_spaces(text)
 
 
 def read_byte_ids(vocabulary: Vocabulary) -> dict[int, int]:
