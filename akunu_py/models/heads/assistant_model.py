@@ -1,19 +1,18 @@
 """Gemma 4's assistant over the target's rows, as a model that draws tokens."""
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 import mlx.core as mx
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
-from akunu_py.models.drawing import DrawingModel
 from akunu_py.models.heads.assistant import Assistant, Kept
-from akunu_py.models.heads.token_model import StateQueue
-from akunu_py.protocols import Hidden, KeptRows
+from akunu_py.models.heads.token_model import HeadDrawing, StateQueue
+from akunu_py.protocols import KeptRows
 from akunu_py.system.errors import ContractError
 
 
-class AssistantTokenModel(DrawingModel):
+class AssistantTokenModel(HeadDrawing[Assistant]):
     """Draws continuations of a text with Gemma 4's assistant.
 
     The assistant has no cache: a draw begins with the target's state of the row before the last
@@ -24,11 +23,8 @@ class AssistantTokenModel(DrawingModel):
     `vocabulary_size` is the number of the target's logits.
     """
 
-    what: ClassVar[str] = "the prediction head"
-    at_once: ClassVar[int] = 1
-
     def __init__(self, assistant: Assistant, *, context: int, vocabulary_size: int) -> None:
-        self._assistant: Assistant | None = assistant
+        self._head = assistant
         self._rows: KeptRows | None = None
         self._states = StateQueue()
         # Place of the row whose state comes next.
@@ -38,10 +34,6 @@ class AssistantTokenModel(DrawingModel):
         self._kept: Kept = {}
         size = min(vocabulary_size, int(assistant.embed_tokens.weight.shape[0]))
         super().__init__(context=context, common=size, target_size=vocabulary_size)
-
-    @property
-    def hidden(self) -> Hidden:
-        return self._open_assistant.takes
 
     def use_rows(self, rows: KeptRows) -> None:
         """Read the target's rows here; see `akunu_py.drafting.prediction_head.RowReader`."""
@@ -82,7 +74,7 @@ class AssistantTokenModel(DrawingModel):
             self._kept = {}
 
     def close(self) -> None:
-        self._assistant = self._rows = None
+        self._rows = None
         self._states = StateQueue()
         super().close()
 
@@ -94,7 +86,7 @@ class AssistantTokenModel(DrawingModel):
             return False
         self._own_state = self._states.first(known)[:, -1:]
         kept = {}
-        for kind, source in self._open_assistant.sources.items():
+        for kind, source in self._open_head.sources.items():
             rows = self._rows.read(source.cache, end, source.most)
             if rows is None:
                 return False
@@ -110,13 +102,7 @@ class AssistantTokenModel(DrawingModel):
 
     def _feed(self, tokens: mx.array) -> mx.array:
         self.num_passes += 1
-        assistant = self._open_assistant
+        assistant = self._open_head
         states = assistant(self._own_state, tokens[None], self._kept, len(self._text) - 1)
         self._own_state = assistant.state(states)
         return assistant.logits(states)[..., : self.common]
-
-    @property
-    def _open_assistant(self) -> Assistant:
-        if self._assistant is None:
-            raise ContractError(f"{self.what} was closed")
-        return self._assistant

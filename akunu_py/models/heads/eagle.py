@@ -125,18 +125,16 @@ def make_eagle(stored: StoredHead, target: nn.Module, architecture: str) -> Eagl
     _, decoder = decoder_of(target)
     vocabulary, width = decoder.embed_tokens.weight.shape[0], decoder.norm.weight.shape[0]
     nested = config.value(_NESTED) is not None
-    args = _arguments(
-        config, f"{_NESTED}." if nested else "", width, stored.num_guessed or vocabulary
-    )
+    at = f"{_NESTED}." if nested else ""
+    args = _arguments(config, at, width, stored.num_guessed or vocabulary)
     layers = _layers(config, target)
-    (window,) = config.windows(1, f"{_NESTED}." if nested else "")
+    (window,) = config.windows(1, at)
     # vLLM takes it for true in the nested layout, where it is left out.
     normed = config.flag("norm_before_residual", default=nested)
     with from_library(path, "prediction head"):
         shared = shared_layers(target, decoder)
         head = EagleHead(args, shared, layers, norm_before_residual=normed, window=window)
-    if "embed_tokens.weight" in stored.tensors:
-        head.embed_tokens = nn.Embedding(vocabulary, width)
+    head.add_own(stored.tensors, vocabulary, width, stored.num_guessed)
     return head
 
 

@@ -63,10 +63,7 @@ def plan_mtp(
         raise type(error)(error.message.replace("blk.0.", f"blk.{block}.")) from None
     vocabulary = decoder_of(target)[1].embed_tokens.weight.shape[0]
     placed = {placement.path for placement in plan.placements}
-    if "embed_tokens.weight" in placed:
-        head.embed_tokens = nn.Embedding(vocabulary, head.width)
-    if "lm_head.weight" in placed:
-        head.lm_head = nn.Linear(head.width, vocabulary, bias=False)
+    head.add_own(placed, vocabulary, head.width)
     return head, plan
 
 

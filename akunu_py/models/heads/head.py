@@ -7,7 +7,7 @@ guessed, their draft vocabulary, in a tensor `d2t`: token i of it is token i + d
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,18 @@ class CachedHead(nn.Module):  # type: ignore[misc]  # mlx.nn has no types
         """Return the logits [1, m, vocab] of states [1, m, H] that a call returned."""
         logits: mx.array = (self.lm_head if "lm_head" in self else self._shared.logits)(hidden)
         return logits
+
+    def add_own(
+        self, names: Container[str], vocabulary: int, width: int, guessed: int | None = None
+    ) -> None:
+        """Add an embedding and an output head if their weights are among these names.
+
+        The output head is for `guessed` tokens of the vocabulary, by default all.
+        """
+        if "embed_tokens.weight" in names:
+            self.embed_tokens = nn.Embedding(vocabulary, width)
+        if "lm_head.weight" in names:
+            self.lm_head = nn.Linear(width, guessed or vocabulary, bias=False)
 
     def make_cache(self) -> list[Any]:
         """Return fresh caches of the head's own layers; they can be trimmed."""

@@ -10,19 +10,19 @@ for the draft and one that verifies it, at least two tokens stay.
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
-from akunu_py.models.drawing import DrawingModel
 from akunu_py.models.heads.families import decoder_of, is_of, shared_layers
 from akunu_py.models.heads.head import CachedHead
 from akunu_py.models.heads.stored_weights import StoredHead
-from akunu_py.protocols import Hidden, KeptRows
-from akunu_py.system.errors import ContractError, ModelFormatError, UnsupportedArchitectureError
+from akunu_py.models.heads.token_model import HeadDrawing
+from akunu_py.protocols import KeptRows
+from akunu_py.system.errors import ModelFormatError, UnsupportedArchitectureError
 
 NAME = "look_ahead"
 """Of the tensor, [vectors, width]. Embeddings of others were never published."""
@@ -69,7 +69,7 @@ class LookAheadHead(CachedHead):
         return list(self._make_cache())
 
 
-class LookAheadTokenModel(DrawingModel):
+class LookAheadTokenModel(HeadDrawing[LookAheadHead]):
     """Draws continuations of a text with look-ahead embeddings.
 
     A draw runs one pass of the target's layers, over copies of the keys and values that the
@@ -78,10 +78,8 @@ class LookAheadTokenModel(DrawingModel):
     `vocabulary_size` is the number of the target's logits.
     """
 
-    what: ClassVar[str] = "the prediction head"
-
     def __init__(self, head: LookAheadHead, *, context: int, vocabulary_size: int) -> None:
-        self._head: LookAheadHead | None = head
+        self._head = head
         self._rows: KeptRows | None = None
         self.at_once = 1 + len(head.look_ahead)
         # Of a draw: copies of the target's rows, its tokens at most, and the logits of the rest.
@@ -89,10 +87,6 @@ class LookAheadTokenModel(DrawingModel):
         self._limit = 0
         self._logits = mx.zeros((1, 0, vocabulary_size))
         super().__init__(context=context, common=vocabulary_size, target_size=vocabulary_size)
-
-    @property
-    def hidden(self) -> Hidden:
-        return self._open_head.takes
 
     def use_rows(self, rows: KeptRows) -> None:
         """Read the target's rows here; see `akunu_py.drafting.prediction_head.RowReader`."""
@@ -124,7 +118,7 @@ class LookAheadTokenModel(DrawingModel):
             self._caches = []
 
     def close(self) -> None:
-        self._head = self._rows = None
+        self._rows = None
         super().close()
 
     def _go_back(self) -> bool:
@@ -147,12 +141,6 @@ class LookAheadTokenModel(DrawingModel):
     def _feed(self, tokens: mx.array) -> mx.array:  # noqa: ARG002 - no guess knows another
         logits, self._logits = self._logits[:, :1], self._logits[:, 1:]
         return logits
-
-    @property
-    def _open_head(self) -> LookAheadHead:
-        if self._head is None:
-            raise ContractError(f"{self.what} was closed")
-        return self._head
 
 
 def find_look_ahead(source: Path, _: nn.Module) -> StoredHead | None:

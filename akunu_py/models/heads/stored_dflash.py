@@ -72,11 +72,9 @@ def make_dflash(stored: StoredHead, target: nn.Module, architecture: str) -> DFl
     )
     recipe = _Recipe.of(stored, target, architecture, kind, others)
     with from_library(stored.tensors[_MARK].path, "prediction head"):
-        return recipe.with_own_layers(make(recipe))
-
-
-def _dflash(recipe: "_Recipe") -> DFlashHead:
-    return DFlashHead(*recipe.arguments)
+        head, width = make(recipe), recipe.args.hidden_size
+        head.add_own(stored.tensors, recipe.vocabulary, width, stored.num_guessed)
+    return head
 
 
 def _dflash2(recipe: "_Recipe") -> DFlashHead:
@@ -120,7 +118,7 @@ _Kind = tuple[
 _KINDS: Sequence[_Kind] = (
     (SPARK, _SPARK, _OF_DFLASH_2, _dspark),
     (SECOND, _SECOND, _OF_DSPARK, _dflash2),
-    (FIRST, ("",), {**_OF_DFLASH_2, **_OF_DSPARK}, _dflash),
+    (FIRST, ("",), {**_OF_DFLASH_2, **_OF_DSPARK}, lambda recipe: DFlashHead(*recipe.arguments)),
 )
 """Kind in words, beginnings of tensors that only it has, what it does not have, and its maker."""
 
@@ -197,15 +195,6 @@ class _Recipe:
 
     def integer(self, entry: str, default: int | None = None, **limits: int) -> int:
         return self.config.integer(self.name(entry), default, **limits)
-
-    def with_own_layers(self, head: DFlashHead) -> DFlashHead:
-        """Return a head with the embedding and the output head that its file has."""
-        width, guessed = self.args.hidden_size, self.stored.num_guessed or self.vocabulary
-        if "embed_tokens.weight" in self.stored.tensors:
-            head.embed_tokens = nn.Embedding(self.vocabulary, width)
-        if "lm_head.weight" in self.stored.tensors:
-            head.lm_head = nn.Linear(width, guessed, bias=False)
-        return head
 
 
 def _name(config: HeadConfig, entry: str) -> str:

@@ -123,10 +123,7 @@ def make_mtp(stored: StoredHead, target: nn.Module, architecture: str) -> Predic
     with from_library(stored.place, "prediction head"):
         head = make_head(target, single_layer(target, family), family)
         paths = {_path(name) for name in stored.tensors}
-        if "embed_tokens.weight" in paths:
-            head.embed_tokens = nn.Embedding(vocabulary, head.width)
-        if "lm_head.weight" in paths:
-            head.lm_head = nn.Linear(head.width, stored.num_guessed or vocabulary, bias=False)
+        head.add_own(paths, vocabulary, head.width, stored.num_guessed)
     return head
 
 

@@ -4,9 +4,10 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import mlx.core as mx
+from mlx import nn
 
 from akunu_py.drafting.draft_model import DrawnToken, DrawSettings, GoesOn, Guess
 from akunu_py.models.cached_rows import PREFILL_CHUNK
@@ -65,7 +66,33 @@ class StateQueue:
             self._count -= taken
 
 
-class HeadTokenModel(DrawingModel):
+_Head = TypeVar("_Head", bound=nn.Module)
+
+
+class HeadDrawing(DrawingModel, Generic[_Head]):
+    """Draws with a prediction head, until it is closed."""
+
+    what: ClassVar[str] = "the prediction head"
+    at_once = 1
+    _head: _Head | None
+
+    @property
+    def hidden(self) -> Hidden:
+        takes: Hidden = self._open_head.takes
+        return takes
+
+    def close(self) -> None:
+        self._head = None
+        super().close()
+
+    @property
+    def _open_head(self) -> _Head:
+        if self._head is None:
+            raise ContractError(f"{self.what} was closed")
+        return self._head
+
+
+class HeadTokenModel(HeadDrawing[CachedHead]):
     """Draws continuations of a text with a prediction head of the target itself.
 
     A slot of the head's cache is a pair: the target's state of row i and token i + 1. So the head
@@ -85,11 +112,8 @@ class HeadTokenModel(DrawingModel):
     Raises ConfigError for a head whose caches cannot drop slots.
     """
 
-    what: ClassVar[str] = "the prediction head"
-    at_once = 1
-
     def __init__(self, head: CachedHead, *, context: int, vocabulary_size: int) -> None:
-        self._head: CachedHead | None = head
+        self._head = head
         self._caches: list[Any] = []
         # False within a change, and after an interrupted one.
         self._settled = True
@@ -107,10 +131,6 @@ class HeadTokenModel(DrawingModel):
         super().__init__(
             context=context, common=size, target_size=vocabulary_size, drawable=_guessed(head, size)
         )
-
-    @property
-    def hidden(self) -> Hidden:
-        return self._open_head.takes
 
     def begin_states(self, prompt: Sequence[int], held: int) -> None:
         # Otherwise the target's rows come from another text than the head's slots.
@@ -142,7 +162,6 @@ class HeadTokenModel(DrawingModel):
             yield
 
     def close(self) -> None:
-        self._head = None
         self._caches = []
         self._states = StateQueue()
         super().close()
@@ -253,12 +272,6 @@ class HeadTokenModel(DrawingModel):
 
     def _logits(self, states: mx.array) -> mx.array:
         return self._open_head.logits(states)[..., : self.common]
-
-    @property
-    def _open_head(self) -> CachedHead:
-        if self._head is None:
-            raise ContractError(f"{self.what} was closed")
-        return self._head
 
 
 def _guessed(head: CachedHead, size: int) -> mx.array | None:
