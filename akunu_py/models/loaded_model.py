@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from mlx import nn
 
+from akunu_py.gguf.plan import ModelPlan
 from akunu_py.model_store.names import friendly_name
 from akunu_py.models.cached_rows import MakePasses, Passes
 from akunu_py.models.folder_settings import read_json
@@ -46,39 +47,54 @@ def recommended_in_gguf(metadata: Mapping[str, object]) -> Recommended:
     return recommended(metadata, _OF_GGUF, f"{_SAMPLING}* in the GGUF file")
 
 
-def pooling_in_gguf(metadata: Mapping[str, object]) -> Pooling | None:
-    """Return what `pooling_of_gguf` does, which is not called for most models of replies."""
-    given = f"{metadata.get('general.architecture')}.pooling_type" in metadata
-    return pooling_of_gguf(metadata) if given else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What a model's files say of it."""
+
+    architecture: str
+    """`general.architecture`, or `model_type` of an MLX folder."""
+
+    parameters: int
+    context: int
+    """Tokens it was trained for."""
+
+    file_bytes: int
+    recommended: Recommended = NO_RECOMMENDATION
+    """How its makers say that replies should be sampled."""
+
+    pooling: Pooling | None = None
+    """How it makes embeddings, for which it was made; None for a model of replies."""
+
+
+def facts_in_gguf(
+    plan: ModelPlan, metadata: Mapping[str, object], parameters: int, file_bytes: int
+) -> dict[str, Any]:
+    """Return the fields of `ModelFacts` for a model with the plan and metadata of a GGUF file."""
+    # Most models of replies have no such key.
+    pools = f"{plan.architecture}.pooling_type" in metadata
+    return {
+        "architecture": plan.architecture,
+        "parameters": parameters,
+        "context": plan.context_length,
+        "file_bytes": file_bytes,
+        "recommended": recommended_in_gguf(metadata),
+        "pooling": pooling_of_gguf(metadata) if pools else None,
+    }
 
 
 @dataclass(frozen=True, slots=True)
-class ModelDescription:
+class ModelDescription(ModelFacts):
     """Facts about a loaded model."""
 
     path: Path
     name: str
     """What people call it, by its file, folder or repository."""
 
-    architecture: str
-    """`general.architecture`, or `model_type` of an MLX folder."""
-
-    parameters: int
     weights: Literal["quantized", "dense"]
     """How they are kept."""
 
-    context: int
-    """Tokens it was trained for."""
-
-    file_bytes: int
     exact: bool = True
     """Whether they are the file's: `q6k` may say that Q6_K is quantized anew."""
-
-    recommended: Recommended = NO_RECOMMENDATION
-    """How its makers say that replies should be sampled."""
-
-    pooling: Pooling | None = None
-    """How it makes embeddings, for which it was made; None for a model of replies."""
 
     adapter: str = ""
     """What was applied to the weights, in words; "" for nothing."""

@@ -91,7 +91,9 @@ def test_the_largest_pass_is_that_of_the_reply():
 
 def test_what_is_remembered_is_not_taken_for_other_windows():
     """Files of one name may hold models of one size."""
-    description = ModelDescription(Path(), "m", "llama", 1, "dense", 700, 1)
+    description = ModelDescription(
+        Path(), "m", "dense", architecture="llama", parameters=1, context=700, file_bytes=1
+    )
     keys = [
         cost_key(description, build_family(name), kv_bits=None, block_rows=None)
         for name in ("llama", "llama, sliding", "llama, window of 300", "llama")

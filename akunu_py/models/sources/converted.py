@@ -34,12 +34,7 @@ from akunu_py.models.layers import (
 )
 from akunu_py.models.library_errors import errors_of
 from akunu_py.models.load_steps import Steps, evaluate, try_passes
-from akunu_py.models.loaded_model import (
-    LoadedModel,
-    ModelDescription,
-    pooling_in_gguf,
-    recommended_in_gguf,
-)
+from akunu_py.models.loaded_model import LoadedModel, ModelDescription, facts_in_gguf
 from akunu_py.models.rank_split import Group, PlannedGroup, prepare
 from akunu_py.models.sources.gguf import TYPES, GGUFSource
 from akunu_py.models.sources.source import (
@@ -104,12 +99,7 @@ class ConvertedSource(FolderSource):
             self.path,
             dense=dense,
             exact=exact,
-            architecture=plan.architecture,
-            parameters=parameters,
-            context=plan.context_length,
-            file_bytes=self.file_bytes,
-            recommended=recommended_in_gguf(metadata),
-            pooling=pooling_in_gguf(metadata),
+            **facts_in_gguf(plan, metadata, parameters, self.file_bytes),
         )
         return LoadedModel(model, tokenizer, found)
 
@@ -165,26 +155,15 @@ class ConvertedSource(FolderSource):
         with self._errors():
             with GGUFFile.open(self.path / METADATA) as file:
                 check_vocabulary(file.metadata)
-                recommended = recommended_in_gguf(file.metadata)
-                pooling = pooling_in_gguf(file.metadata)
+            model = make_model(plan)
+            parameters = num_parameters(model)
+            facts = facts_in_gguf(plan, file.metadata, parameters, self.file_bytes)
             layers = description["layers"].values()
             planes = max((len(layer.get("multipliers", ())) for layer in layers), default=1)
-        model = make_model(plan)
-        parameters = num_parameters(model)
         dense = wants_dense(options, parameters, group)
         number_bytes = 4 if on_cpu() else 2
         size = parameters * number_bytes if dense else self.file_bytes
-        figures = ModelFigures(
-            architecture=plan.architecture,
-            parameters=parameters,
-            dense=dense,
-            context=plan.context_length,
-            file_bytes=self.file_bytes,
-            weights_bytes=size,
-            number_bytes=number_bytes,
-            recommended=recommended,
-            pooling=pooling,
-        )
+        figures = ModelFigures(**facts, dense=dense, weights_bytes=size, number_bytes=number_bytes)
         return EmptyModel(model, figures, 1 if dense else max(1, planes))
 
     def describe(self) -> StoredModel:

@@ -15,12 +15,7 @@ from akunu_py.models.device import on_cpu
 from akunu_py.models.expansion import num_parameters, wants_dense
 from akunu_py.models.gguf_model import build_gguf_model, make_model, overflows
 from akunu_py.models.load_steps import Steps
-from akunu_py.models.loaded_model import (
-    LoadedModel,
-    ModelDescription,
-    pooling_in_gguf,
-    recommended_in_gguf,
-)
+from akunu_py.models.loaded_model import LoadedModel, ModelDescription, facts_in_gguf
 from akunu_py.models.rank_split import Group, PlannedGroup, on_any_rank
 from akunu_py.models.sources.source import EmptyModel, ModelFigures, ModelSource, StoredModel
 from akunu_py.models.weight_files import gguf_tensors
@@ -66,18 +61,13 @@ class GGUFSource(ModelSource):
             number_bytes = compute_types(file, plan, options, on_gpu=not on_cpu())[0].size
             used = {name for placement in plan.placements for name in placement.tensors}
             tensors = [file.tensors[name] for name in used]
-            parameters, file_bytes = file.num_weights, file.nbytes
+            facts = facts_in_gguf(plan, file.metadata, file.num_weights, file.nbytes)
         forms = forms_of(tensors, number_bytes, dense=dense, q6k=options.q6k)
         figures = ModelFigures(
-            architecture=plan.architecture,
-            parameters=parameters,
+            **facts,
             dense=dense,
-            context=plan.context_length,
-            file_bytes=file_bytes,
             weights_bytes=bytes_in_forms(tensors, forms, number_bytes),
             number_bytes=number_bytes,
-            recommended=recommended_in_gguf(file.metadata),
-            pooling=pooling_in_gguf(file.metadata),
         )
         planes = max((form.codes_per_weight for form in forms), default=1)
         return EmptyModel(make_model(plan), figures, planes)
@@ -127,12 +117,7 @@ def _load(
             file.path,
             dense=dense,
             exact=dense or is_exact(file, options),
-            architecture=plan.architecture,
-            parameters=file.num_weights,
-            context=plan.context_length,
-            file_bytes=file.nbytes,
-            recommended=recommended_in_gguf(file.metadata),
-            pooling=pooling_in_gguf(file.metadata),
+            **facts_in_gguf(plan, file.metadata, file.num_weights, file.nbytes),
         )
     _log.info("%s: %s", description.name, description.weights_text)
     return LoadedModel(model, tokenizer, description)
@@ -176,7 +161,8 @@ def build(
         # Each rank has read its own part alone, and all need the same type.
         if (not last and on_any_rank(group, model is None)) or model is None:
             continue
-        if not (on_gpu or for_gpu) and kind != mx.float32 and _has_dense_experts(model):
+        dense_experts = any(isinstance(part, SwitchLinear) for part in model.modules())
+        if dense_experts and not (on_gpu or for_gpu) and kind != mx.float32:
             raise ConfigError(
                 "MLX's CPU backend multiplies the experts of a mixture only in float32; leave "
                 "compute_type out"
@@ -191,10 +177,6 @@ def build(
         del model
         mx.clear_cache()
     raise AssertionError("the last type is taken as it is")
-
-
-def _has_dense_experts(model: nn.Module) -> bool:
-    return any(isinstance(module, SwitchLinear) for _, module in model.named_modules())
 
 
 def compute_types(

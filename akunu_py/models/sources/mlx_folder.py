@@ -91,14 +91,22 @@ class MLXFolderSource(FolderSource):
         description = ModelDescription.of(
             self.path,
             dense=dense or not quantized,
-            architecture=config["model_type"],
-            parameters=parameters,
-            context=context,
-            file_bytes=file_bytes,
-            recommended=recommended_in_folder(self.path),
-            pooling=pooling_of_folder(self.path),
+            **self._facts(config, parameters, context, file_bytes),
         )
         return LoadedModel(model, tokenizer, description)
+
+    def _facts(
+        self, config: dict[str, Any], parameters: int, context: int, file_bytes: int
+    ) -> dict[str, Any]:
+        """Return the fields of `ModelFacts`."""
+        return {
+            "architecture": config["model_type"],
+            "parameters": parameters,
+            "context": context,
+            "file_bytes": file_bytes,
+            "recommended": recommended_in_folder(self.path),
+            "pooling": pooling_of_folder(self.path),
+        }
 
     def _unread(self, config: dict[str, Any]) -> tuple[nn.Module, int]:
         """Return the model with its weights still on disk, and its context."""
@@ -106,7 +114,8 @@ class MLXFolderSource(FolderSource):
         model_class, arguments_class = _check_folder(self.path, config, shapes)
         make: Callable[[Any], nn.Module] = model_class
         known: dict[str, Any] = {}
-        if _has_no_head(shapes):
+        if {"embed_tokens.weight", "norm.weight"} <= shapes.keys():
+            # The weights are those of the layers alone, as of most models of embeddings.
             make, known = _without_head(model_class), {"tie_word_embeddings": True}
         arguments = types.SimpleNamespace(
             from_dict=lambda found: arguments_class.from_dict(with_older_names(found) | known)
@@ -131,15 +140,10 @@ class MLXFolderSource(FolderSource):
             else sum(_loaded_bytes(array) for _, array in tree_flatten(model.parameters()))
         )
         figures = ModelFigures(
-            architecture=config["model_type"],
-            parameters=parameters,
+            **self._facts(config, parameters, context, self.file_bytes),
             dense=dense,
-            context=context,
-            file_bytes=self.file_bytes,
             weights_bytes=size,
             number_bytes=number_bytes,
-            recommended=recommended_in_folder(self.path),
-            pooling=pooling_of_folder(self.path),
         )
         return EmptyModel(model, figures)
 
@@ -154,11 +158,6 @@ class MLXFolderSource(FolderSource):
             chat_template=tokenizer.has_chat_template,
             tensors=tuple(folder_tensors(self.path, config)),
         )
-
-
-def _has_no_head(names: Iterable[str]) -> bool:
-    """Return whether weights are those of the layers alone, as of most models of embeddings."""
-    return "embed_tokens.weight" in names and "norm.weight" in names
 
 
 def _without_head(model_class: type[nn.Module]) -> Callable[[Any], nn.Module]:

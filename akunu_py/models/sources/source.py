@@ -12,44 +12,28 @@ from mlx import nn
 from akunu_py.gguf.plan import ModelPlan
 from akunu_py.models.library_errors import from_library
 from akunu_py.models.load_steps import Steps
-from akunu_py.models.loaded_model import LoadedModel
-from akunu_py.models.pooling import Pooling
+from akunu_py.models.loaded_model import LoadedModel, ModelFacts
 from akunu_py.models.rank_split import Group, PlannedGroup
 from akunu_py.models.weight_files import StoredTensor
 from akunu_py.system.errors import ConfigError
 from akunu_py.values.load_options import LoadOptions
-from akunu_py.values.recommended import Recommended
 
 DESCRIPTION = "akunu.json"
 """The file that marks a folder as a converted model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFigures:
-    """The sizes of a model on disk and, once it is loaded, in memory."""
+class ModelFigures(ModelFacts):
+    """Facts about a model, and its sizes in memory once it is loaded."""
 
-    architecture: str
-    """`general.architecture`, or `model_type` of an MLX folder."""
-
-    parameters: int
     dense: bool
     """Whether its weights will be dense rather than quantized."""
 
-    context: int
-    """Tokens it was trained for."""
-
-    file_bytes: int
     weights_bytes: int
     """Size of its weights in memory."""
 
     number_bytes: int
     """Size of a number in unquantized caches."""
-
-    recommended: Recommended
-    """How its makers say that replies should be sampled."""
-
-    pooling: Pooling | None = None
-    """How it makes embeddings, for which it was made; None for a model of replies."""
 
 
 @dataclass(frozen=True, slots=True)
