@@ -85,8 +85,7 @@ def memory_parts(
     the program, what it holds already, and `others`. Without a `context`, in tokens, USUAL_CONTEXT
     is assumed. Raises as `requirements` does.
     """
-    found = [model.requirements() for model in models]
-    return [*_own_parts(models, found, context=context), *_other_parts(others)]
+    return [*MemoryNeeds(models, context=context).parts(), *_other_parts(others)]
 
 
 def available_memory() -> int:
@@ -124,7 +123,23 @@ class MemoryNeeds:
         return self.first.context
 
     def loading(self) -> int:
-        return _total(_own_parts(self._models, self._found, context=self._context))
+        return _total(self.parts())
+
+    def parts(self) -> list[MemoryPart]:
+        """Return the parts that the models themselves need."""
+        parts: list[MemoryPart] = []
+        largest = 0
+        for model, found in zip(self._models, self._found, strict=True):
+            tokens = min(self._context or USUAL_CONTEXT, found.context)
+            bits = model.kv_bits
+            name = model.path.name
+            parts.append(MemoryPart(f"the weights of {name}", found.weights_bytes))
+            if found.head is not None:
+                parts.append(MemoryPart("its prediction head", found.head.weights_bytes))
+            rows = found.cache_bytes(tokens, kv_bits=bits)
+            parts.append(MemoryPart(f"its cache of {tokens:,} tokens", rows))
+            largest = max(largest, found.working_bytes(tokens, kv_bits=bits))
+        return [*parts, MemoryPart("the largest pass", largest)]
 
     def rows(self, tokens: int) -> int:
         pairs = zip(self._models, self._found, strict=True)
@@ -152,28 +167,6 @@ class MemoryNeeds:
     @cached_property
     def _found(self) -> "list[Requirements]":
         return [model.requirements() for model in self._models]
-
-
-def _own_parts(
-    models: Sequence[PlannedModel],
-    requirements: "Sequence[Requirements]",
-    *,
-    context: int | None,
-) -> list[MemoryPart]:
-    """Return the parts that the models themselves need."""
-    parts: list[MemoryPart] = []
-    largest = 0
-    for model, found in zip(models, requirements, strict=True):
-        tokens = min(context or USUAL_CONTEXT, found.context)
-        bits = model.kv_bits
-        name = model.path.name
-        parts.append(MemoryPart(f"the weights of {name}", found.weights_bytes))
-        if found.head is not None:
-            parts.append(MemoryPart("its prediction head", found.head.weights_bytes))
-        rows = found.cache_bytes(tokens, kv_bits=bits)
-        parts.append(MemoryPart(f"its cache of {tokens:,} tokens", rows))
-        largest = max(largest, found.working_bytes(tokens, kv_bits=bits))
-    return [*parts, MemoryPart("the largest pass", largest)]
 
 
 def _other_parts(others: Sequence[MemoryPart]) -> list[MemoryPart]:
