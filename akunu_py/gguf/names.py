@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from akunu_py.gguf.plan import Conversion, Placement, RowOrder
+from akunu_py.gguf.plan import Conversion, Indices, Placement, RowOrder
 from akunu_py.gguf.reader import TensorInfo
 from akunu_py.system.errors import ModelFormatError
 
@@ -32,7 +32,7 @@ class Rule:
     target: str
     suffixes: tuple[str, ...]
     rows: LayerRows = None
-    columns: NDArray[np.intp] | None = None
+    columns: Indices | None = None
     convert: Conversion | None = None
     layers: Callable[[int], bool] | None = None
     required: bool = True
@@ -48,7 +48,7 @@ def module(
     target: str,
     *,
     rows: LayerRows = None,
-    columns: NDArray[np.intp] | None = None,
+    columns: Indices | None = None,
     layers: Callable[[int], bool] | None = None,
     required: bool = True,
 ) -> Rule:
@@ -198,6 +198,12 @@ def halves_from_neighbours(heads: int, head_dim: int) -> RowOrder:
     reorder; mlx-lm classes without a switch rotate (i, i + head_dim / 2). Row i of a head is then
     the file's row 2 i, and row i + head_dim / 2 its row 2 i + 1.
     """
-    order = np.concatenate((np.arange(0, head_dim, 2), np.arange(1, head_dim, 2)))
-    rows: NDArray[np.intp] = (np.arange(heads, dtype=np.intp)[:, None] * head_dim + order).ravel()
-    return rows
+    return rows_of_each(range(heads), head_dim, [*range(0, head_dim, 2), *range(1, head_dim, 2)])
+
+
+def rows_of_each(
+    blocks: Sequence[int] | Indices, size: int, rows: Sequence[int] | Indices
+) -> Indices:
+    """Return these rows of each of these blocks, which have `size` rows each."""
+    found: Indices = np.asarray(blocks, np.intp)[:, None] * size + np.asarray(rows, np.intp)
+    return found.ravel()

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-RowOrder = slice | NDArray[np.intp]
+Indices = NDArray[np.intp]
+
+RowOrder = slice | Indices
 """Rows of a tensor to take, in that order: a slice or an index array."""
 
 Conversion = Callable[[NDArray[np.float32]], NDArray[np.float32]]
@@ -28,7 +30,7 @@ class Placement:
     # flattened stack for experts); None takes all in order.
     rows: RowOrder | None = None
     # For each column of the parameter the column of the tensor; None takes all in order.
-    columns: NDArray[np.intp] | None = None
+    columns: Indices | None = None
     # Applied to the dense numbers, after `rows` and `columns`. A tensor with a conversion is
     # never kept quantized.
     convert: Conversion | None = None

@@ -112,8 +112,7 @@ def gpt_oss(model: Decoder) -> ModelPlan:
         ],
         {
             "intermediate_size": mixture.feed_forward_size,
-            "num_local_experts": mixture.count,
-            "num_experts_per_tok": mixture.used,
+            **mixture.arguments,
             "sliding_window": windows.size(model),
             "layer_types": windows.layer_types(windows.windowed_layers(model, 2)),
             "rope_scaling": rope.scaling(model),

@@ -117,10 +117,7 @@ def _mixture(model: Decoder) -> tuple[list[Rule], dict[str, Any]]:
         *modules(_MIXTURE, {"ffn_gate_inp": "router.layer"}),
         *experts.rules(model, mixture, _MIXTURE),
     ]
-    arguments: dict[str, Any] = {
-        "num_local_experts": mixture.count,
-        "num_experts_per_tok": mixture.used,
-    }
+    arguments: dict[str, Any] = dict(mixture.arguments)
     if shared := model.keys.integer(_SHARED_SIZE, 0, low=0):
         halves = ("blk.{}.ffn_gate_shexp", "blk.{}.ffn_up_shexp")
         rules.append(module(halves, f"{_SHARED}.input_linear"))

@@ -32,8 +32,7 @@ def llama(model: Decoder) -> ModelPlan:
     if experts.has_experts(model):
         name = "variants.llama_experts"
         mixture = experts.read(model, "feed_forward_length")
-        arguments["num_local_experts"] = mixture.count
-        arguments["num_experts_per_tok"] = mixture.used
+        arguments |= mixture.arguments
         rules += modules(FEED_FORWARD, {"ffn_gate_inp": "gate"})
         if "blk.0.ffn_gate.0.weight" in model.tensors:
             rules += _separate_experts(mixture)
@@ -101,8 +100,7 @@ def llama4(model: Decoder) -> ModelPlan:
         "model_type": "llama4_text",
         "intermediate_size": mixture.feed_forward_size,
         "intermediate_size_mlp": model.feed_forward_size,
-        "num_local_experts": mixture.count,
-        "num_experts_per_tok": mixture.used,
+        **mixture.arguments,
         "interleave_moe_layer_step": step,
         "attention_chunk_size": _CHUNK,
         "floor_scale": _CHUNK,

@@ -63,8 +63,7 @@ def olmoe(model: Decoder) -> ModelPlan:
             *experts.rules(model, mixture),
         ],
         {
-            "num_experts": mixture.count,
-            "num_experts_per_tok": mixture.used,
+            **mixture.arguments,
             "norm_topk_prob": False,
             "rope_scaling": rope.scaling(model),
         },

@@ -12,15 +12,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter
+from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter, rows_of_each
 from akunu_py.gguf.parts import attention, experts, layers, recurrent, rope
 from akunu_py.gguf.parts.decoder import MAX_LAYERS, Decoder
 from akunu_py.gguf.parts.recurrent import StateSpace
-from akunu_py.gguf.plan import ModelPlan
-
-Indices = NDArray[np.intp]
+from akunu_py.gguf.plan import Indices, ModelPlan
 
 
 def qwen2(model: Decoder) -> ModelPlan:
@@ -208,7 +205,7 @@ def _qwen35_plan(
     body = "language_model.model"
     net = f"{body}.layers.{{}}.linear_attn"
     heads = _grouped_heads(nets)
-    channels = _spread(heads, nets.mixer.head_dim)
+    channels = rows_of_each(heads, nets.mixer.head_dim, np.arange(nets.mixer.head_dim))
     inputs = 2 * nets.mixer.groups * nets.mixer.state_size
     qkv = np.concatenate((np.arange(inputs, dtype=np.intp), inputs + channels))
     recurs = nets.recurs
@@ -296,12 +293,6 @@ def _grouped_heads(nets: _DeltaNets) -> Indices:
     """
     order: Indices = np.arange(nets.mixer.heads, dtype=np.intp)
     return order.reshape(nets.share, nets.mixer.groups).T.ravel()
-
-
-def _spread(heads: Indices, head_dim: int) -> Indices:
-    """Return the rows of heads in the given order."""
-    rows: Indices = heads[:, None] * head_dim + np.arange(head_dim, dtype=np.intp)
-    return rows.ravel()
 
 
 def _fused_rows(nets: _DeltaNets) -> Indices:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter
+from akunu_py.gguf.names import FEED_FORWARD, Rule, module, modules, parameter, rows_of_each
 from akunu_py.gguf.parts.decoder import Decoder
 from akunu_py.gguf.parts.layers import GATED
-from akunu_py.gguf.plan import RowOrder
 from akunu_py.system.errors import ModelFormatError
 
 MAX_EXPERTS = 1 << 14
@@ -45,6 +44,7 @@ class Mixture:
         return {
             "num_experts": self.count,
             "n_routed_experts": self.count,
+            "num_local_experts": self.count,
             "num_experts_per_tok": self.used,
             "moe_intermediate_size": self.feed_forward_size,
             "first_k_dense_replace": self.leading,
@@ -232,7 +232,8 @@ def stacks(model: Decoder, mixture: Mixture, at: str) -> list[Rule]:
     if not fused:
         names = {"ffn_gate_exps": "gate_proj", "ffn_up_exps": "up_proj"}
         return rules + modules(at, names, layers=mixture.routed)
-    wanted = (mixture.count, 2 * mixture.feed_forward_size)
+    size = mixture.feed_forward_size
+    wanted = (mixture.count, 2 * size)
     for info in fused:
         if info.shape[:-1] != wanted:
             raise ModelFormatError(
@@ -240,17 +241,10 @@ def stacks(model: Decoder, mixture: Mixture, at: str) -> list[Rule]:
                 f"{wanted} and the width; download or convert the model again"
             )
     for half, name in enumerate(("gate_proj", "up_proj")):
-        rows = _half_of_each(mixture, half)
+        rows = rows_of_each(range(mixture.count), 2 * size, range(half * size, (half + 1) * size))
         source = "blk.{}.ffn_gate_up_exps"
         rules.append(module(source, f"{at}.{name}", rows=rows, layers=mixture.routed))
     return rules
-
-
-def _half_of_each(mixture: Mixture, half: int) -> RowOrder:
-    size = mixture.feed_forward_size
-    starts = np.arange(mixture.count, dtype=np.intp)[:, None] * (2 * size) + half * size
-    rows: RowOrder = (starts + np.arange(size, dtype=np.intp)).ravel()
-    return rows
 
 
 def router(

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from akunu_py.gguf.keys import MAX_SIZE
-from akunu_py.gguf.names import ATTENTION, Rule, module, modules, parameter
+from akunu_py.gguf.names import ATTENTION, Rule, module, modules, parameter, rows_of_each
 from akunu_py.gguf.parts.decoder import MAX_HEAD_DIM, Decoder, read_head_dim
 from akunu_py.gguf.plan import Conversion
 
@@ -83,6 +83,7 @@ def rules(
     if heads.split:
         names |= {"attn_k_b": "embed_q", "attn_v_b": "unembed_out"}
         return modules(at, names, layers=model.attends)
+    size = heads.plain + heads.value
     return [
         *modules(at, names, layers=model.attends),
         parameter(
@@ -94,7 +95,7 @@ def rules(
         module(
             "blk.{}.attn_kv_b",
             f"{at}.unembed_out",
-            rows=_value_rows(heads),
+            rows=rows_of_each(range(heads.count), size, range(heads.plain, size)),
             layers=model.attends,
         ),
     ]
@@ -110,10 +111,3 @@ def _keys_of(heads: Heads) -> Conversion:
         return of_head[:, : heads.plain].swapaxes(1, 2)
 
     return convert
-
-
-def _value_rows(heads: Heads) -> NDArray[np.intp]:
-    size = heads.plain + heads.value
-    starts = np.arange(heads.count, dtype=np.intp)[:, None] * size + heads.plain
-    rows: NDArray[np.intp] = (starts + np.arange(heads.value, dtype=np.intp)).ravel()
-    return rows

@@ -63,8 +63,8 @@ class Hybrid(Decoder):
 
     def layer_types(self, recurrent: str) -> list[str]:
         """Return "attention" or `recurrent` for each layer."""
-        kinds = [self.attends(layer) for layer in range(self.num_layers)]
-        return ["attention" if attends else recurrent for attends in kinds]
+        layers = range(self.num_layers)
+        return ["attention" if self.attends(layer) else recurrent for layer in layers]
 
 
 @dataclass(frozen=True, slots=True)
