@@ -55,15 +55,13 @@ class MatrixForm:
         return most, 2 if most == MOST_ROWS or self.values > 16 else 4
 
 
-def few_rows(
-    x: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, form: MatrixForm
-) -> mx.array:
-    """Multiply x [..., cols], with up to 16 rows, by the transposed matrix; [..., outs].
+def few_rows(x: mx.array, layer: Any, form: MatrixForm) -> mx.array:
+    """Multiply x [..., cols], with up to 16 rows, by a layer's transposed matrix; [..., outs].
 
     x, scales and biases are of one type. A row has the same bits whatever the number of rows.
     """
     rows = x.size // form.cols
-    inputs = [x.reshape(rows, form.cols), weight, scales, biases]
+    inputs = [x.reshape(rows, form.cols), layer.weight, layer.scales, layer.biases]
     y: mx.array = _kernel()(inputs=inputs, **_launch(form, rows, x.dtype))[0]
     return y.reshape(*x.shape[:-1], form.outs)
 

@@ -41,7 +41,7 @@ def _own(layer: Any, x: mx.array) -> mx.array | None:
     """Return the kernel's product; None where MLX multiplies."""
     if x.size // layer.form.cols not in layer.own_rows or x.dtype != layer.scales.dtype:
         return None
-    return few_rows(x, layer.weight, layer.scales, layer.biases, layer.form)
+    return few_rows(x, layer, layer.form)
 
 
 class _FewRowsLinear(nn.QuantizedLinear):  # type: ignore[misc]

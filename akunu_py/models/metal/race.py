@@ -6,6 +6,7 @@ A kernel of akunu's own is checked first.
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, cycle, islice
 from statistics import median
 from typing import Any
@@ -100,16 +101,13 @@ def race(
     form: MatrixForm, layers: Sequence[nn.Module], clock: Callable[[], float] = time.perf_counter
 ) -> Raced:
     """Check the kernel with the weights of the first layer, then let it race MLX on all."""
-
-    def own(x: mx.array, layer: Any) -> mx.array:
-        return few_rows(x, layer.weight, layer.scales, layer.biases, form)
-
     fault, equal = _checked(form, layers[0])
     if fault:
         return Raced(fault)
     x = mx.full((MOST_ROWS, form.cols), 2.0**-6, dtype=layers[0].scales.dtype)
     links = list(islice(cycle(layers), _links(layers[0].weight.nbytes)))
-    return Raced("", equal, *_timed((_of_mlx, own), x, links, clock))
+    arms = _of_mlx, partial(few_rows, form=form)
+    return Raced("", equal, *_timed(arms, x, links, clock))
 
 
 def race_attention(shape: Shape, clock: Callable[[], float] = time.perf_counter) -> Raced:
@@ -142,10 +140,7 @@ def _of_mlx(x: mx.array, layer: Any) -> mx.array:
 
 def _checked(form: MatrixForm, layer: Any) -> tuple[str, bool]:
     """Return what is wrong with the kernel's values, and whether its rows are MLX's single ones."""
-
-    def own(x: mx.array) -> mx.array:
-        return few_rows(x, layer.weight, layer.scales, layer.biases, form)
-
+    own = partial(few_rows, layer=layer, form=form)
     x = mx.random.normal((MOST_ROWS, form.cols), key=mx.random.key(0)).astype(layer.scales.dtype)
     rows = [x[row : row + 1] for row in range(MOST_ROWS)]
     together = _numbers(own(x))

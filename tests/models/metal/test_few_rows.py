@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from functools import partial
+from types import SimpleNamespace
 
 import mlx.core as mx
 import numpy as np
@@ -72,11 +73,10 @@ def source_of(monkeypatch, capfd, tmp_path):
     def written(form, rows):
         weight = mx.zeros((form.outs, form.cols * form.bits // 32), mx.uint32)
         scales = mx.zeros((form.outs, form.cols // form.group_size), mx.float16)
+        layer = SimpleNamespace(weight=weight, scales=scales, biases=scales)
         x = mx.zeros((rows, form.cols), mx.float16)
         capfd.readouterr()
-        mx.export_function(
-            str(tmp_path / "f"), lambda x: few_rows.few_rows(x, weight, scales, scales, form), x
-        )
+        mx.export_function(str(tmp_path / "f"), lambda x: few_rows.few_rows(x, layer, form), x)
         return capfd.readouterr().out
 
     return written
