@@ -8,7 +8,6 @@ import hashlib
 import os
 import platform
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Literal
 
 import mlx.core as mx
@@ -23,7 +22,7 @@ from akunu_py.decoding.pass_costs import roofline
 from akunu_py.models.device import on_cpu
 from akunu_py.models.load_steps import class_and_arguments
 from akunu_py.models.loaded_model import ModelDescription
-from akunu_py.models.measured_file import Measured, MeasuredFile
+from akunu_py.models.measured_file import Measured, MeasuredFile, installed_version
 from akunu_py.models.pass_times import PassTimes
 from akunu_py.models.row_bits import MOST_ROWS
 from akunu_py.values.cost_curve import CostCurve
@@ -160,18 +159,10 @@ def cost_key(
         "weights": ", ".join(f"{kind} {nbytes}" for kind, nbytes in sorted(sizes.items())),
         "kv_bits": str(kv_bits),
         "block_rows": str(block_rows),
-        "mlx": _version("mlx"),
-        "mlx_lm": _version("mlx-lm"),
+        "mlx": installed_version("mlx"),
+        "mlx_lm": installed_version("mlx-lm"),
         "device": f"{mx.default_device()} {name}",
         "cores": str(os.cpu_count()) if on_cpu() else "",
         "blas": load_blas().name if on_cpu() else "",
         "kernels": load_kernels().name if on_cpu() else "; ".join(products),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        # Built from source and added to the path by hand.
-        return "unknown"

@@ -7,6 +7,7 @@ written, nothing is remembered.
 import hashlib
 import json
 import logging
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -67,3 +68,11 @@ class MeasuredFile(Generic[Content]):
             )
         except (OSError, RuntimeError) as error:
             _log.info("%s are not remembered: %s", self._name, error)
+
+
+def installed_version(package: str) -> str:
+    """Return a package's version; "unknown" if it was built from source and put on the path."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

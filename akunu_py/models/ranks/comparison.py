@@ -10,7 +10,6 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import mlx.core as mx
@@ -20,6 +19,7 @@ from mlx.utils import tree_flatten
 from akunu_py.gguf.reader import paths_of_parts
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.load import LoadOptions, load_model
+from akunu_py.models.measured_file import installed_version
 from akunu_py.models.memory_check import PlannedModel, check_memory
 from akunu_py.models.passes.trials import varied
 from akunu_py.models.ranks.link import Link
@@ -41,7 +41,7 @@ class RanksDifferError(ConfigError):
 
 def versions() -> dict[str, str]:
     """Return the installed versions of what computes."""
-    return {f"version of {package}": _version(package) for package in _PACKAGES}
+    return {f"version of {package}": installed_version(package) for package in _PACKAGES}
 
 
 def files_digest(path: Path) -> str:
@@ -88,13 +88,6 @@ def _difference(name: str, ours: Mapping[str, str], text: str) -> str:
                 "versions, the same files and the same options"
             )
     return ""
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 _log = logging.getLogger(__name__)
