@@ -36,10 +36,10 @@ def sampler_of(config=GREEDY, size=VOCABULARY, seed=7):
     return Sampler(TransformChain.from_config(config, size), seed, size)
 
 
-def begin(session, prompt, config=GREEDY, max_tokens=60, progress=None, *, seed=7, **options):
+def begin(session, prompt, config=GREEDY, max_tokens=60, *, seed=7, **options):
     """Begin a reply that is chosen as a configuration says; return how many rows were held."""
     sampler = sampler_of(config, session.vocabulary_size, seed)
-    return session.begin(prompt, sampler, max_tokens, progress, **options)
+    return session.begin(prompt, sampler, max_tokens, **options)
 
 
 def generate(session, prompt, config, drafter, *, max_tokens=60, num_draft_tokens=8, seed=7):

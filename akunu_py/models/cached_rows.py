@@ -338,15 +338,13 @@ class CachedRows:
                 return
             self.tokens += tokens
 
-    def prefill(self, tokens: Sequence[int], progress: Progress | None = None) -> None:
+    def prefill(self, tokens: Sequence[int]) -> None:
         """Hold the rows of these tokens: as many as are cached stay, the rest is fed.
 
-        `progress` is called with the number of rows held, as `prefilling` counts them, and the
-        total. The end is marked where caches cannot go back to every row.
+        The end is marked where caches cannot go back to every row.
         """
-        for held in self.prefilling(tokens):
-            if progress:
-                progress(held, len(tokens))
+        for _ in self.prefilling(tokens):
+            pass
 
     def prefilling(
         self,

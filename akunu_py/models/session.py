@@ -5,7 +5,7 @@ import gc
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
@@ -18,7 +18,6 @@ from akunu_py.models.cached_rows import (
     CachedRows,
     MakePasses,
     Passes,
-    Progress,
 )
 from akunu_py.models.device import ReplyFrame, replies_stream
 from akunu_py.models.hidden_states import HandedStates, SessionRows
@@ -101,31 +100,11 @@ class Session(Target):
         self._frame = ReplyFrame(self.stream, wired=wired)
 
     def begin(
-        self,
-        prompt: Sequence[int],
-        sampler: Sampler,
-        max_tokens: int,
-        progress: Progress | None = None,
-        *,
-        allowed: ReplyMasks | None = None,
-        states: Drafter | None = None,
+        self, prompt: Sequence[int], sampler: Sampler, max_tokens: int, **options: Any
     ) -> int:
-        """Prefill all but the last token of a prompt; return how many were cached already.
-
-        The longest common prefix with the cached rows is kept, as far as the caches can go back to
-        it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
-        `allowed` gives the tokens among which the reply's are chosen; by default, all. `states`
-        gets the hidden states of the reply's rows, and may read their keys and values.
-        """
-        total = len(prompt)
-        kept: int | None = None
-        for held in self.beginning(prompt, sampler, max_tokens, allowed=allowed, states=states):
-            kept = held if kept is None else kept
-            if progress:
-                progress(held, total)
-        if progress:
-            progress(total, total)
-        return kept or 0
+        """Prefill as `beginning` does, without pauses; return how many rows were cached already."""
+        held, *_ = self.beginning(prompt, sampler, max_tokens, **options)
+        return held
 
     def beginning(
         self,
@@ -139,7 +118,12 @@ class Session(Target):
         scored: int | None = None,
         ends: Collection[int] = (),
     ) -> Generator[int, None, None]:
-        """Prefill as `begin` does, with pauses in which the caller may act.
+        """Prefill all but the last token of a prompt, with pauses in which the caller may act.
+
+        The longest common prefix with the cached rows is kept, as far as the caches can go back to
+        it. At most `max_tokens` tokens will be asked for; no row is computed for tokens beyond.
+        `allowed` gives the tokens among which the reply's are chosen; by default, all. `states`
+        gets the hidden states of the reply's rows, and may read their keys and values.
 
         Yields the number of rows held, first of those that were cached already, as
         `CachedRows.prefilling` does. `checkpoints` are places in the prompt to which caches should

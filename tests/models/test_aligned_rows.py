@@ -143,14 +143,14 @@ def test_prefixes_are_kept_as_far_as_the_last_prompt_goes():
     rows = AlignedRows(model)
     text = prompt_of(50, seed=2)
     held = []
-    rows.prefill(text[:21], lambda done, total: held.append(done))
+    held += rows.prefilling(text[:21])
     rows.feed(mx.array(text[21:23]))
     rows.tokens += text[21:23]
-    rows.prefill(text[:40], lambda done, total: held.append(done))
+    held += rows.prefilling(text[:40])
     assert (held[0], held[2]) == (0, 16)
-    rows.prefill(text[:37], lambda done, total: held.append(done))
+    held += rows.prefilling(text[:37])
     assert held[4] == 32
-    rows.prefill([*text[:5], 96, 1], lambda done, total: held.append(done))
+    held += rows.prefilling([*text[:5], 96, 1])
     assert rows.tokens == [*text[:5], 96, 1]
     # What is held gives the rows of a fresh start.
     logits = rows.feed(mx.array([3]))

@@ -9,7 +9,7 @@ from family_models import build_family
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import KVCache, QuantizedKVCache
-from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_of, tiny
+from tiny_models import GREEDY, VOCABULARY, adversary, begin, generate, prompt_of, sampler_of, tiny
 
 from akunu_py.drafting import NgramDrafter, PlainDrafter
 from akunu_py.models.cache import make_caches
@@ -62,12 +62,10 @@ def test_only_the_tail_of_a_conversation_is_prefilled(model):
     session = Session(model, context=600)
     prompt = prompt_of(50)
     reply = generate(session, prompt, GenerationConfig(), NgramDrafter(), max_tokens=20)
-    seen = []
-    kept = begin(session, [*prompt, *reply, 1, 2, 3], progress=lambda *p: seen.append(p))
+    kept, *_, held = session.beginning([*prompt, *reply, 1, 2, 3], sampler_of(), 60)
     # The last token of the reply was never fed, unless a step was in flight.
     assert kept in (69, 70)
-    assert seen[0] == (kept, 73)
-    assert seen[-1] == (73, 73)
+    assert held == 72
     assert begin(session, [*prompt, 96, 96]) in (50, 51)
 
 
@@ -76,13 +74,10 @@ def test_an_interrupt_in_prefill_loses_nothing(model):
     prompt = prompt_of(PREFILL_CHUNK + 300)
     expected = generate(session, prompt, GenerationConfig(), PlainDrafter(), max_tokens=10)
     interrupted = Session(model, context=4096)
-
-    def stop(done, total):
-        if 0 < done < total:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        begin(interrupted, prompt, progress=stop)
+    # An exception of whoever acts in a pause ends the steps there.
+    steps = interrupted.beginning(prompt, sampler_of(), 60)
+    next(held for held in steps if held)
+    steps.close()
     assert 0 < len(interrupted.rows.tokens) < len(prompt) - 1
     found = generate(interrupted, prompt, GenerationConfig(), PlainDrafter(), max_tokens=10)
     assert found == expected
