@@ -219,7 +219,7 @@ def _open_gguf(path: Path, strength: float) -> Adapter:
             down = Factor(down.name, down.shape[::-1], turned=True)
         # llama.cpp takes an adapter without alpha as it is.
         scale = alpha / max(1, up.shape[-1]) if alpha else 1.0
-        changes.append(_checked(path, Change(layer, up, down, scale)))
+        changes.append(_checked(path, Change(layer, up, down, scale), shapes))
     return Adapter(path, "GGUF", tuple(changes), strength, architecture)
 
 
@@ -345,9 +345,7 @@ def _pairs(
     return pairs
 
 
-def _checked(
-    path: Path, change: Change, shapes: Mapping[str, tuple[int, ...]] | None = None
-) -> Change:
+def _checked(path: Path, change: Change, shapes: Shapes) -> Change:
     up, down = change.up.shape, change.down.shape
     sound = len(up) in (2, 3) and len(up) == len(down) and min(*up, *down) > 0
     if not sound or up[:-2] != down[:-2] or up[-1] != down[-2]:
@@ -355,7 +353,7 @@ def _checked(
             f"the factors of {change.layer} in the adapter {path} have the shapes {up} and {down}, "
             "which do not belong together"
         )
-    if change.magnitude is not None and math.prod((shapes or {})[change.magnitude]) != up[-2]:
+    if change.magnitude is not None and math.prod(shapes[change.magnitude]) != up[-2]:
         raise ModelFormatError(f"the lengths of {change.layer} in {path} are not {up[-2]} numbers")
     return change
 

@@ -155,7 +155,7 @@ def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx
         elif isinstance(module, Scaled):
             forms[path] = {"form": "scaled"}
         elif isinstance(module, StackedLinear):
-            forms[path] = {"form": "stacked", "parts": [_part_rows(part) for part in module.parts]}
+            forms[path] = {"form": "stacked", "parts": [len(part.weight) for part in module.parts]}
             if module.order is not None:
                 extra[f"{path}.order"] = module.order
         elif isinstance(module, FrequencyRope):
@@ -167,11 +167,6 @@ def _describe(model: nn.Module) -> tuple[dict[str, dict[str, Any]], dict[str, mx
             }
             extra[f"{path}.wavelengths"] = module.wavelengths
     return forms, extra
-
-
-def _part_rows(part: nn.Module) -> int:
-    """Return the number of outputs of a part of a stacked layer."""
-    return int(part.weight.shape[0])
 
 
 def _config(

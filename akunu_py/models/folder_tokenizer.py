@@ -49,15 +49,17 @@ class FolderTokenizer:
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        place = folder / TOKENIZER_CONFIG
+        settings = read_json(place) if place.is_file() else {}
         options: dict[str, Any] = {
             # Otherwise transformers would ask on the terminal whether to run the folder's code.
             "trust_remote_code": False,
             # It names a module to import.
-            "tool_parser_type": _tool_parser_type(folder),
+            "tool_parser_type": _tool_parser_type(settings),
             # The engine refuses texts that are too long for the loaded context.
             "model_max_length": _MAX_LENGTH,
         }
-        _check_template_type(folder)
+        _check_template_type(place, settings)
         ends = end_ids(config, folder / "config.json")
         self._path, added = check_tokenizer_files(folder)
         self._failure = f"the tokenizer in {self._path} fails"
@@ -252,19 +254,15 @@ class FolderTokenizer:
         return frozenset(gaps.union(self._wrapper.all_special_ids))
 
 
-def _tool_parser_type(folder: Path) -> str | None:
+def _tool_parser_type(settings: Mapping[str, Any]) -> str | None:
     """Return mlx-lm's name of the folder's parser of tool calls; None: mlx-lm finds one itself."""
-    path = folder / TOKENIZER_CONFIG
-    kind = read_json(path).get("tool_parser_type") if path.is_file() else None
+    kind = settings.get("tool_parser_type")
     return kind if isinstance(kind, str) and kind in submodules("tool_parsers") else None
 
 
-def _check_template_type(folder: Path) -> None:
+def _check_template_type(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuse a renderer unknown to mlx-lm: its name decides which module is imported."""
-    path = folder / TOKENIZER_CONFIG
-    if not path.is_file():
-        return
-    kind = read_json(path).get("chat_template_type")
+    kind = settings.get("chat_template_type")
     known = isinstance(kind, str) and kind in submodules("chat_templates")
     if kind is not None and not known:
         raise ModelFormatError(

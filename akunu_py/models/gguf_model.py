@@ -58,7 +58,7 @@ def fill_model(model: nn.Module, plan: ModelPlan, reader: WeightReader) -> Steps
 
     Raises as `build_gguf_model` does.
     """
-    shapes = {path: tuple(array.shape) for path, array in _parameters(model).items()}
+    shapes = {path: tuple(array.shape) for path, array in tree_flatten(model.parameters())}
     try:
         layers, arrays = yield from _read_weights(plan, reader, model, shapes)
     finally:
@@ -129,21 +129,13 @@ def make_model(plan: ModelPlan) -> nn.Module:
         f"the metadata describes a {plan.architecture} model that cannot be built",
         "download or convert the model again",
     ):
-        model_class, arguments_class = _classes(plan.model)
+        if plan.model.startswith(VARIANT_PREFIX):
+            model_class, arguments_class = variant(plan.model.removeprefix(VARIANT_PREFIX))
+        else:
+            module = importlib.import_module(f"mlx_lm.models.{plan.model}")
+            model_class, arguments_class = module.Model, module.ModelArgs
         model: nn.Module = model_class(arguments_class.from_dict(plan.arguments))
     return model
-
-
-def _classes(name: str) -> tuple[type[Any], type[Any]]:
-    """Return the classes of a plan's model and of its arguments."""
-    if name.startswith(VARIANT_PREFIX):
-        return variant(name.removeprefix(VARIANT_PREFIX))
-    module = importlib.import_module(f"mlx_lm.models.{name}")
-    return module.Model, module.ModelArgs
-
-
-def _parameters(model: nn.Module) -> dict[str, mx.array]:
-    return dict(tree_flatten(model.parameters()))
 
 
 def _size(file: GGUFFile, placement: Placement) -> int:

@@ -17,14 +17,12 @@ from akunu_py.models.sources.gguf import build, is_exact
 from akunu_py.models.sources.source import ModelSource, source_of
 from akunu_py.system.errors import ConfigError
 from akunu_py.tokenizers import from_gguf
-from akunu_py.values.load_options import ComputeType, LoadOptions, Weights
+from akunu_py.values.load_options import LoadOptions
 
 __all__ = [
-    "ComputeType",
     "LoadOptions",
     "LoadedModel",
     "ModelDescription",
-    "Weights",
     "convert_model",
     "load_model",
     "open_model",

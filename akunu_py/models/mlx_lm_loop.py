@@ -60,7 +60,9 @@ class PlainLoop:
                     fed += 1
                     yield int(token)
             finally:
-                _settle(self._caches)
+                # A queued pass that nobody reads must not overlap with what follows.
+                mx.synchronize()
+                mx.eval([cache.state for cache in self._caches])
                 if self._keeps_prompt:
                     self._rewind(fed)
 
@@ -87,12 +89,6 @@ class PlainLoop:
 def peak_memory_bytes() -> int:
     """Return the most memory MLX held since the passes of a reply began."""
     return int(mx.get_peak_memory())
-
-
-def _settle(caches: Sequence[Cache]) -> None:
-    """Wait for a queued pass that nobody reads: it must not overlap with what follows."""
-    mx.synchronize()
-    mx.eval([cache.state for cache in caches])
 
 
 def _greedy(log_probabilities: mx.array) -> mx.array:

@@ -5,7 +5,7 @@ The factors are fitted to peaks measured with MLX's CPU backend, where attention
 (`scripts/measure_memory.py`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -99,7 +99,10 @@ def pass_shape(
     used = _numbers(modules.values(), _EXPERTS_USED)
     blocks: dict[str, int] = {}
     hidden = embedded = 0
-    for path, weight, module in _weights(modules.items()):
+    for path, module in modules.items():
+        weight = module.get("weight")
+        if not isinstance(weight, mx.array):
+            continue
         if weight.ndim == 1:
             hidden = max(hidden, weight.size)
             continue
@@ -130,15 +133,6 @@ def _block(path: str) -> str | None:
     parts = path.split(".")
     number = next((place for place, part in enumerate(parts) if part.isdigit()), None)
     return None if number is None else ".".join(parts[: number + 1])
-
-
-def _weights(
-    modules: Iterable[tuple[str, nn.Module]],
-) -> Iterator[tuple[str, mx.array, nn.Module]]:
-    for path, module in modules:
-        weight = module.get("weight")
-        if isinstance(weight, mx.array):
-            yield path, weight, module
 
 
 def _numbers(modules: Iterable[nn.Module], names: tuple[str, ...]) -> set[int]:

@@ -99,7 +99,8 @@ class TemplateInput:
             )
         if any(not isinstance(message.content, str) for message in messages):
             form = replace(form, parts=self._takes_parts)
-        return write_messages(messages, form), [_tool(tool) for tool in tools] or None
+        said = [_message(message, form) for message in messages]
+        return said, [_tool(tool) for tool in tools] or None
 
     def _writes(self, messages: Sequence[Message], in_order: bool) -> bool:
         """Whether the template writes all words of a sample; in their order, and once each."""
@@ -155,16 +156,12 @@ class TemplateInput:
     ) -> str | None:
         """Return the output for messages and a tool, None if the template fails."""
         try:
-            return self._render(write_messages(messages, form), [_tool(_TOOL)] if tools else None)
+            said = [_message(message, form) for message in messages]
+            return self._render(said, [_tool(_TOOL)] if tools else None)
         except ModelFormatError as error:
             if isinstance(error.__cause__, TemplateLimitError):
                 raise
             return None
-
-
-def write_messages(messages: Sequence[Message], form: TemplateForm) -> list[Value]:
-    """Return messages in a form."""
-    return [_message(message, form) for message in messages]
 
 
 def _message(message: Message, form: TemplateForm) -> Value:

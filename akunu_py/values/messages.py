@@ -106,7 +106,11 @@ class Tool:
     deferred: bool = False
 
     def __post_init__(self) -> None:
-        _check_tool_name(self.name)
+        if not isinstance(self.name, str) or not _TOOL_NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"name is {self.name!r:.60}; a tool's name has 1 to 128 of the characters A-Z, "
+                "a-z, 0-9, '_', '-' and '.'"
+            )
         _check_text(self.description, "description")
         given: object = self.parameters
         if given == []:
@@ -376,14 +380,6 @@ def _check_label(value: object, name: str) -> None:
     if len(str(value)) > _MAX_LABEL or not str(value).isprintable():
         raise ConfigError(
             f"{name} is {value!r:.60}; give one line of {_MAX_LABEL} characters at most"
-        )
-
-
-def _check_tool_name(value: object) -> None:
-    if not isinstance(value, str) or not _TOOL_NAME.fullmatch(value):
-        raise ConfigError(
-            f"name is {value!r:.60}; a tool's name has 1 to 128 of the characters A-Z, a-z, 0-9, "
-            "'_', '-' and '.'"
         )
 
 

@@ -37,7 +37,11 @@ def load_head(loaded: LoadedModel, source: Path | None) -> Head | None:
     target, weights, head = loaded.model, loaded.description.weights, None
     with explain_errors(place), find_head(place, target, loaded.description.architecture) as found:
         if found is not None:
-            _check_one_machine(loaded)
+            if loaded.make_passes is not Passes:
+                raise ConfigError(
+                    "prediction heads work on one machine only; leave them out, or run the model "
+                    "on one"
+                )
             head = found.load(dense=weights == "dense")
     if head is None and source is not None:
         raise ConfigError(
@@ -72,10 +76,3 @@ def wanted_head(loaded: LoadedModel, heads: str | Path) -> Head:
             "that has one for this model in place of 'own', or draft without heads"
         )
     return head
-
-
-def _check_one_machine(loaded: LoadedModel) -> None:
-    if loaded.make_passes is not Passes:
-        raise ConfigError(
-            "prediction heads work on one machine only; leave them out, or run the model on one"
-        )
