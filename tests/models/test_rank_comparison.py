@@ -4,6 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from akunu_py.models import measured_file
 from akunu_py.models.load import LoadOptions
 from akunu_py.models.ranks import comparison
 from akunu_py.models.ranks.comparison import RanksDisagreeError, compare_once
@@ -93,6 +94,6 @@ def test_a_folder_that_cannot_be_written_compares_each_time(start, tmp_path):
 
 def test_without_a_home_folder_they_are_compared_each_time(start, monkeypatch):
     no_home = Mock(side_effect=RuntimeError("Could not determine home directory."))
-    monkeypatch.setattr(comparison, "cache_folder", no_home)
+    monkeypatch.setattr(measured_file, "cache_folder", no_home)
     assert start("a", "b")
     assert start("a", "b")

@@ -4,7 +4,6 @@ Networks were seen to corrupt messages in silence, always in the same way, beyon
 of a long prompt (mlx issue 4342). The text then looks like that of a poor model.
 """
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -19,14 +18,12 @@ from mlx.utils import tree_flatten
 from akunu_py.gguf.reader import paths_of_parts
 from akunu_py.models.cached_rows import PREFILL_CHUNK
 from akunu_py.models.load import LoadOptions, load_model
-from akunu_py.models.measured_file import installed_version
+from akunu_py.models.measured_file import Measured, MeasuredFile, installed_version
 from akunu_py.models.memory_check import PlannedModel, check_memory
 from akunu_py.models.passes.trials import varied
 from akunu_py.models.ranks.link import Link
 from akunu_py.models.session import Session
 from akunu_py.system.errors import AkunuError, ConfigError, MemoryLimitError
-from akunu_py.system.files import replace_file
-from akunu_py.system.settings import cache_folder
 from akunu_py.system.shown_text import one_line
 from akunu_py.values.load_options import KVBits
 
@@ -106,6 +103,10 @@ class RanksDisagreeError(AkunuError):
     """All ranks together compute other numbers than one."""
 
 
+class _Ranks(Measured, kw_only=True):
+    agree: bool = False
+
+
 def compare_once(
     link: Link,
     session: Session,
@@ -121,33 +122,22 @@ def compare_once(
     Raises RanksDisagreeError.
     """
     key = {
-        "ranks": [link.name(rank) for rank in range(1, link.size)],
-        "connection": [name for name in _CONNECTIONS if name in os.environ],
+        "ranks": ", ".join(link.name(rank) for rank in range(1, link.size)),
+        "connection": ", ".join(name for name in _CONNECTIONS if name in os.environ),
         "model": files_digest(path),
-        "options": {**dataclasses.asdict(options), "kv_bits": str(kv_bits)},
+        "options": f"{options}, kv_bits {kv_bits}",
         **versions(),
     }
-    content = json.dumps(key, default=str, sort_keys=True).encode()
-    name = hashlib.sha256(content).hexdigest()[:16]
-    try:
-        agreed = cache_folder() / "ranks" / f"{name}.json"
-        if agreed.is_file():
-            return
-    except RuntimeError:
-        # No home folder can be found.
-        agreed = None
+    file = MeasuredFile("ranks", _Ranks, key)
+    if file.load().agree:
+        return
     _log.info("comparing what all ranks compute with the whole model, once")
     try:
         compare_with_one(session, path, options, context=context, kv_bits=kv_bits)
     except MemoryLimitError:
         _log.info("the ranks are not compared: the whole model does not fit beside this part")
         return
-    if agreed is not None:
-        try:
-            agreed.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(agreed, content, private=False)
-        except OSError as error:
-            _log.info("that the ranks agree is not remembered: %s", error)
+    file.save(agree=True)
 
 
 def compare_with_one(
