@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from akunu_py.decoding.acceptance import Acceptance
 from akunu_py.decoding.drafter_time import (
+    STEP_CREDIT,
     DrafterTime,
     DrafterTimes,
     Drawing,
@@ -114,8 +115,8 @@ class Budget:
         name: str = "",
         shared: SharedPasses | None = None,
     ) -> None:
-        self._state = state
-        self._shared = shared
+        self._shared = shared or SharedPasses(state.shared_costs)
+        self._company = self._shared.company
         self.offer: Offer | None = None
         """What the last draft promises to a shared pass; None if it is verified as it is."""
         self._target = Target() if target is None else as_target(target)
@@ -134,9 +135,8 @@ class Budget:
         self._steps = 0
         self._drafter = DrafterTime(state.times.setdefault(name, DrafterTimes()))
         self._drawing = Drawing(state.drawing.setdefault(name, DrawingState()))
-        # Source of the last draft, its limit, and its length as proposed.
-        self._source = name
-        self._most = self._proposed = 0
+        # Source of the last draft, and its length as proposed.
+        self._source, self._proposed = name, 0
         # Drafted positions of this reply in the last pass.
         self._own_drafted = 0
         # What the drafter's curve was made of.
@@ -152,64 +152,49 @@ class Budget:
 
         In company these are the tokens of all, for the time of a plain pass of all.
         """
-        company = self._company
-        return self._rate.value if company is None else company.rate.value
-
-    @property
-    def _company(self) -> Company | None:
-        return None if self._shared is None else self._shared.company
+        return (self._rate if self._company is None else self._company.rate).value
 
     def limit(self, most: int) -> int:
         """Return how many tokens the drafter may propose: `most`, or 0 to leave it alone."""
-        self._drafter.asked = False
-        self._most = self._proposed = 0
-        self.offer = None
-        self._drawing.begin_step()
-        if most > 0 and self._unit_s is not None and self._drafter.may_ask():
-            self._drafter.asked, self._most = True, most
-        return self._most
+        self._company = self._shared.company
+        self.offer, self._proposed = None, 0
+        asks = most > 0 and self._unit_s is not None and self._drafter.may_ask()
+        return most if asks else 0
 
     def trim(self, draft: Draft) -> Draft:
         """Return the part of a draft that pays; of a tree, by `Draft.cut_tree`.
 
         In company a draft is offered as a whole, and a tree's best chain in its place.
         """
-        self._proposed = len(draft)
-        self._drawing.copied = len(draft) - draft.drawn
-        if len(draft) == draft.sure:
-            if self._drafter.asked and not draft.tokens:
-                self._pace(0.0)
+        self._proposed = size = len(draft.tokens)
+        self._drawing.copied = size - draft.drawn
+        gain = 0.0
+        if size > draft.sure:
+            draft, gain = self._cut(draft)
+        elif size:
             return draft
+        self._drafter.pace(gain, self.rate, in_company=self._company is not None)
+        return draft
+
+    def _cut(self, draft: Draft) -> tuple[Draft, float]:
+        """Return what stays of a draft, and its gain in tokens; in company make the offer."""
         self._source = draft.source
         if self._shadow is None:
-            self._shadow = draft
-            self._chosen = []
-        if self._company is not None:
-            draft = draft.best_chain()
-        probabilities = self._acceptance.probabilities(draft)
-        if self._company is not None:
-            kept, gain = draft, self._gain(draft)
-            self.offer = self._make_offer(draft, probabilities)
-        elif draft.is_chain:
-            size, gain = self._best_size(probabilities, self._rate_behind(self._drawing.copied))
-            kept = draft.first(max(size, draft.sure))
-        else:
-            kept, gain = self._cut_tree(draft, probabilities)
-        self._pace(gain)
-        return kept
-
-    def _pace(self, gain: float) -> None:
-        self._drafter.pace(gain, self.rate, in_company=self._company is not None)
-
-    def _make_offer(self, draft: Draft, probabilities: Sequence[float]) -> Offer:
-        """Return what a draft's rows promise; behind a step in flight the first token has none."""
+            self._shadow, self._chosen = draft, []
+        alone = self._company is None
+        kept = draft if alone else draft.best_chain()
+        probabilities = self._acceptance.probabilities(kept)
+        if not kept.is_chain:
+            return self._cut_tree(kept, probabilities)
+        rate = self._rate_behind(self._drawing.copied)
+        size, gain = self._best_size(probabilities, rate, probe=alone)
+        if alone:
+            return kept.first(max(size, kept.sure)), gain
+        # Behind a step in flight the first token needs no row.
         checked = 1 if self._in_flight else 0
-        return Offer(
-            tuple(accumulate(probabilities[checked:], operator.mul)),
-            probabilities[0] if checked else 1.0,
-            checked,
-            draft.sure,
-        )
+        reaches = tuple(accumulate(probabilities[checked:], operator.mul))
+        self.offer = Offer(reaches, probabilities[0] if checked else 1.0, checked, kept.sure)
+        return kept, gain
 
     def pays(
         self,
@@ -248,8 +233,13 @@ class Budget:
         if not self._drawing.account.covers(0.0):
             return False
         own = OwnCost(self._drawing.a_pass, further=further)
-        _, alone = self._best_size(self._expect(_NOTHING, (), room), self.rate, own, probe=False)
-        return alone > self._gain(copied)
+        drawn = self._expect(_NOTHING, (), room)
+        copies = self._acceptance.probabilities(copied)
+        gains = [
+            self._best_size(found, self.rate, cost, probe=False)[1]
+            for found, cost in ((drawn, own), (copies, None))
+        ]
+        return gains[0] > gains[1]
 
     def _expects_to_draw(self) -> bool:
         """Return whether the model will draw a draft of its own, if no step is in flight."""
@@ -263,13 +253,6 @@ class Budget:
         Without copies in front a token is worth the time that it takes there; see `Drawing.rate`.
         """
         return self.rate if copied or self._company is not None else self._drawing.rate.value
-
-    def _gain(self, draft: Draft) -> float:
-        """Return the largest expected gain of a chain or its beginning, in tokens."""
-        if not draft.tokens:
-            return 0.0
-        probabilities = self._acceptance.probabilities(draft)
-        return self._best_size(probabilities, self.rate, probe=False)[1]
 
     def _expect(self, before: Draft, drawn: Sequence[RatedToken], room: int) -> list[float]:
         """Return the probabilities of a draft that goes on, after these tokens, by `room` more."""
@@ -300,26 +283,35 @@ class Budget:
 
     def observe(self, stats: StepStats, output: Sequence[int]) -> None:
         """Learn from a finished step: from its time and from the tokens of the target."""
-        done = self._target.last_pass or PassReport(1 + stats.num_draft_tokens)
-        alone = self._company is None
-        if alone:
-            cost = self._measure(stats, done)
-        else:
-            self._time_drafter(stats)
-        self._own_drafted = stats.num_draft_tokens
-        self._drawing.account.add_step()
-        if self._drawing.passes:
-            self._settle(stats.num_draft_tokens, done, len(output))
-        if alone:
+        company = self._company = self._shared.company
+        drawing, drafted = self._drawing, stats.num_draft_tokens
+        own_s, cost = stats.propose_s - drawing.waited_s, 0.0
+        if (unit_s := self._unit_s) is not None:
+            # Either the drafter or the model that it asks is charged.
+            if drawing.passes:
+                drawing.add_time(own_s / unit_s)
+            else:
+                counts = drafted > 0 or company is not None
+                self._drafter.add(own_s / unit_s, self._proposed, drafted=counts)
+        drawing.account.add_draft(STEP_CREDIT, 0.0)
+        self._own_drafted = drafted
+        if company is None or drawing.passes:
+            done = self._target.last_pass or PassReport(1 + drafted)
+            if company is None:
+                cost = self._measure(stats, done, own_s)
+            if drawing.passes:
+                self._settle(drafted, done, len(output))
+        if company is None:
             self._rate.add(len(output), cost)
-            if not min(self._drawing.copied, stats.num_draft_tokens):
-                self._drawing.rate.add(len(output), cost)
+            if not min(drawing.copied, drafted):
+                drawing.rate.add(len(output), cost)
         self._allowance = min(_PROBE_MOST, self._allowance + _PROBE_SHARE)
         if self._shadow is not None:
-            self._compare(output)
+            self._compare(self._shadow, output)
         self._context += len(output)
         self._steps += 1
-        self._target.look_ahead = not self._expects_to_draw()
+        if drawing.asked:
+            self._target.look_ahead = not self._expects_to_draw()
         if self._steps % _CURVE_EVERY == 0:
             self._tell_curve()
 
@@ -328,15 +320,15 @@ class Budget:
 
         Others draft as many positions as they did last.
         """
-        if self._shared is None or self._shared.company is None:
+        if self._company is None:
             return self._costs, self._context, 1
         others = max(0, self._shared.drafted - self._own_drafted)
-        return self._shared.company.costs, Company.context, 1 + others
+        return self._company.costs, Company.context, 1 + others
 
     @property
     def _unit_s(self) -> float | None:
         """Seconds of a plain step at present, None if unknown."""
-        return self._pass_without_draft()[0].unit_s
+        return (self._costs if self._company is None else self._company.costs).unit_s
 
     @property
     def _in_flight(self) -> bool:
@@ -361,10 +353,9 @@ class Budget:
         free = 1 if self._in_flight else 0
         sure = probabilities[0] if free else 1.0
         plain = costs.cost(context, base)
-        checking = rate * (costs.check_cost(context) - 1.0) if free else 0.0
-        if self._company is not None:
-            # The pass of the others goes on.
-            checking = 0.0
+        # In company the pass of the others goes on.
+        alone = free and self._company is None
+        checking = rate * (costs.check_cost(context) - 1.0) if alone else 0.0
         best, best_gain = 0, _LEAST_GAIN
         hoped, hoped_size, hoped_gain = 0.0, 0, 0.0
         reach, tokens = 1.0, 0.0
@@ -409,11 +400,11 @@ class Budget:
         size, gain = self._best_size(self._acceptance.probabilities(chain), rate)
         return chain.first(size), gain
 
-    def _measure(self, stats: StepStats, done: PassReport) -> float:
+    def _measure(self, stats: StepStats, done: PassReport, own_s: float) -> float:
         """Add a step's time to the cost samples; return the step's cost for lambda."""
         drafted, unit_s = stats.num_draft_tokens, self._costs.unit_s
         waited_s, passes = self._drawing.waited_s, self._drawing.passes
-        own_s, target_s = self._time_drafter(stats), stats.target_s + waited_s
+        target_s = stats.target_s + waited_s
         whole_s = own_s + target_s + stats.commit_s
         # The drafter ran beside the step in flight, unless it needs the same device.
         beside = done.was_in_flight and not passes
@@ -425,17 +416,6 @@ class Budget:
         if unit_s is None:
             return expected
         return min(whole_s / unit_s, _OUTLIER * expected)
-
-    def _time_drafter(self, stats: StepStats) -> float:
-        """Charge the drafter, or the model that it asks, for its own seconds; return them."""
-        own_s = stats.propose_s - self._drawing.waited_s
-        if (unit_s := self._unit_s) is not None:
-            if self._drawing.passes:
-                self._drawing.add_time(own_s / unit_s)
-            else:
-                drafted = stats.num_draft_tokens > 0 or self._company is not None
-                self._drafter.add(own_s / unit_s, self._proposed, drafted=drafted)
-        return own_s
 
     def _add_sample(self, done: PassReport, pass_s: float, *, drafted: bool) -> tuple[float, float]:
         """Add a step's time to the samples of its kind; return its expected cost, and what was due.
@@ -485,12 +465,10 @@ class Budget:
         brought = max(0, num_output - 1 - copied)
         extra = cost(num_drafted) - cost(copied) + drawing.passes * drawing.a_pass
         drawing.account.add_draft(brought, self._rate_behind(copied) * extra)
+        drawing.passes, drawing.waited_s = 0, 0.0
 
-    def _compare(self, output: Sequence[int]) -> None:
+    def _compare(self, shadow: Draft, output: Sequence[int]) -> None:
         """Compare a draft with the target's tokens once they have left it or reached its end."""
-        shadow = self._shadow
-        if shadow is None:
-            return
         self._chosen += output
         *_, (_, node) = shadow.walk(self._chosen)
         if node is None or node not in shadow.parents:
@@ -501,17 +479,16 @@ class Budget:
                 self._drafter.resume()
 
     def _tell_curve(self) -> None:
-        if self._tell is None:
-            return
         company = self._company
         # In company the samples of all add up, and a curve takes time to make.
         known = self._costs.num_samples if company is None else company.costs.num_samples // 16
-        if (company, known) != self._told:
+        if self._tell is not None and (company, known) != self._told:
             self._told = company, known
-            if company is None:
-                self._tell(self._costs.curve(self._context, _CURVE_ROWS))
-            else:
-                self._tell(company.curve(_CURVE_ROWS))
+            self._tell(
+                self._costs.curve(self._context, _CURVE_ROWS)
+                if company is None
+                else company.curve(_CURVE_ROWS)
+            )
 
 
 class VerifyAll:

@@ -1,7 +1,6 @@
 """The drafter's own time: the cost of a draft and of a token, what it brought, and its pauses."""
 
 import math
-import statistics
 from collections import deque
 
 _CHEAP_DRAFT = 0.01
@@ -47,25 +46,25 @@ class DrafterTime:
         times.begin_reply()
         self._drafts, self._tokens = times.drafts, times.tokens
         self._brought = _BROUGHT_START
-        self._pause = self._paused = 0
-        self.asked = False
+        # The length of a pause, and the steps of it that are left.
+        self._pause = self._left = 0
 
     @property
     def a_token(self) -> float:
         """Return the cost of a drafted token; 0 before the first measurement."""
-        return statistics.median_high(self._tokens) if self._tokens else 0.0
+        return _middle(self._tokens)
 
     def may_ask(self) -> bool:
         """Return whether to ask the drafter now; each call shortens a pause by one step."""
-        if self.resting:
-            self._paused += 1
+        if self._left:
+            self._left -= 1
             return False
         return True
 
     @property
     def resting(self) -> bool:
         """Return whether the next step is part of a pause."""
-        return self._paused < self._pause
+        return self._left > 0
 
     def add(self, taken: float, num_proposed: int, *, drafted: bool) -> None:
         """Add the drafter's time in a step and the number of tokens that it proposed.
@@ -85,7 +84,7 @@ class DrafterTime:
         tokens. A pause is at most so long that the drafter's share of the time is as small as that
         of a cheap drafter.
         """
-        own = statistics.median_high(self._drafts) if self._drafts else 0.0
+        own = _middle(self._drafts)
         self._brought = self._brought * _BROUGHT_MEMORY + gain * (1 - _BROUGHT_MEMORY)
         cheap = _CHEAP_IN_COMPANY / rate if in_company else _CHEAP_DRAFT
         if own < cheap or max(gain, self._brought) > rate * own:
@@ -93,11 +92,16 @@ class DrafterTime:
         else:
             enough = math.ceil(own / cheap)
             self._pause = min(_LONGEST_PAUSE, 2 * self._pause + 1, enough)
-        self._paused = 0
+        self._left = self._pause
 
     def resume(self) -> None:
         """End the pauses: the drafter may pay again."""
-        self._pause = 0
+        self._pause = self._left = 0
+
+
+def _middle(times: deque[float]) -> float:
+    """Return the median, the higher of two; 0 without times."""
+    return sorted(times)[len(times) // 2] if times else 0.0
 
 
 _MEMORY = 0.98
@@ -112,22 +116,20 @@ class RunningRate:
     """
 
     def __init__(self, plain: int = 1) -> None:
-        self._plain = plain
+        self._plain = self.value = float(plain)
         self._tokens, self._cost = _START_STEPS * plain, _START_STEPS
-
-    @property
-    def value(self) -> float:
-        """Return the rate."""
-        return max(self._plain, self._tokens / self._cost)
 
     def add(self, tokens: int, cost: float) -> None:
         """Add a step: the tokens that it brought, and its cost in plain steps."""
         self._tokens = self._tokens * _MEMORY + tokens
         self._cost = self._cost * _MEMORY + cost
+        self.value = max(self._plain, self._tokens / self._cost)
 
 
 _START_BALANCE = 2.0
-_STEP_CREDIT = 0.005
+STEP_CREDIT = 0.005
+"""Tokens that each step adds, with which a model that does not pay is tried again."""
+
 _MOST_BALANCE = 16.0
 
 
@@ -137,7 +139,7 @@ class DrawingAccount:
     Estimates of acceptance are noisy, and a model is asked just while they are too high. Outcomes
     do not lie: each draft is charged what it cost and credited what it brought, and a model whose
     account is empty does not draw. Over all replies it can lose `_START_BALANCE` tokens,
-    `_STEP_CREDIT` a step, and one draft. Of what it brought, `_MOST_BALANCE` tokens count, so that
+    `STEP_CREDIT` a step, and one draft. Of what it brought, `_MOST_BALANCE` tokens count, so that
     text that changes is noticed.
     """
 
@@ -147,10 +149,6 @@ class DrawingAccount:
     def covers(self, loss: float) -> bool:
         """Return whether a draft with this expected loss, in tokens, may be drawn."""
         return loss < self._balance
-
-    def add_step(self) -> None:
-        """Credit the share of a finished step, with which the model is tried again."""
-        self.add_draft(_STEP_CREDIT, 0.0)
 
     def add_draft(self, brought: float, cost: float) -> None:
         """Credit and charge the outcome of a draft."""
@@ -176,12 +174,8 @@ class Drawing:
         # copies come in their own time, whatever is drawn here.
         self.rate = RunningRate()
         self.asked = False
-        self.begin_step()
-
-    def begin_step(self) -> None:
-        """Forget the last draft."""
-        # Tokens in front of the drawn ones, passes of the model, and how long those waited for the
-        # step in flight.
+        # Of the step: tokens in front of the drawn ones, passes of the model, and how long those
+        # waited for the step in flight.
         self.copied = self.passes = 0
         self.waited_s = 0.0
 

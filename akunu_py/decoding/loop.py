@@ -131,13 +131,23 @@ class Decoding:
         self._started = self._drafted = 0.0
 
     def begin(self) -> tuple[int, Draft]:
-        """Return the token and the draft of the next pass; raises ContractError as `propose`."""
+        """Return the token and the draft of the next pass.
+
+        Raises ContractError for a draft longer than allowed.
+        """
         self._started = self._clock()
         # A pass always adds one token of its own to the accepted ones.
         room = min(self._num_draft_tokens, self._target.max_draft_tokens(), self._remaining - 1)
         most = max(self._budget.limit(room), min(self._drafter.num_sure(), room))
-        proposed = propose(self._drafter, most)
-        self.draft, self._length = self._budget.trim(proposed), proposed.length
+        self.draft, self._length = _EMPTY, None
+        if most > 0:
+            proposed = self._drafter.propose(most)
+            if len(proposed) > most:
+                raise ContractError(
+                    f"the drafter {proposed.source!r} proposed {len(proposed)} tokens where {most} "
+                    "were allowed; propose(limit) must respect its limit"
+                )
+            self.draft, self._length = self._budget.trim(proposed), proposed.length
         self._drafted = self._clock()
         return self._last, self.draft
 
@@ -195,22 +205,6 @@ def decode(
 def by_choice(target: Target) -> Verify:
     """Accept the longest path of a draft whose tokens the target chooses itself."""
     return lambda last, draft, _: verify_match(draft, target.choose(last, draft))
-
-
-def propose(drafter: Drafter, limit: int) -> Draft:
-    """Return the drafter's proposal; with limit 0 it is not asked, and the draft is empty.
-
-    Raises ContractError for more tokens than the limit.
-    """
-    if limit <= 0:
-        return _EMPTY
-    draft = drafter.propose(limit)
-    if len(draft) > limit:
-        raise ContractError(
-            f"the drafter {draft.source!r} proposed {len(draft)} tokens where {limit} were "
-            "allowed; propose(limit) must respect its limit"
-        )
-    return draft
 
 
 _EMPTY = Draft.empty()

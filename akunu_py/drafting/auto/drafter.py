@@ -203,7 +203,6 @@ class AutoDrafter(Drafter):
             self._learn(chain, tokens)
             self.state.pace.add(len(tokens), self._rule.costs[self._num_drafted])
         self._reply += tokens
-        self._index.extend(tokens)
 
     def propose(self, limit: int) -> Draft:
         """Draft the chain that pays best, at most min(limit, max_length) tokens long."""
@@ -211,12 +210,12 @@ class AutoDrafter(Drafter):
         if limit <= 0:
             self._chain = None
             return _EMPTY
-        rule, pace = self._rule, self.state.pace.tokens_per_cost
+        index, rule, pace = self._index, self._rule, self.state.pace.tokens_per_cost
+        # All tokens since the last draft at once, since it may have paused.
+        index.extend(self._reply[len(index) - self._at.prompt_end :])
         # A pass over `limit` draft tokens decides one more token, of which the calibration learns.
-        chain = make_chain(
-            self._index, self.state.calibration, self._at, limit + 1, rule.slopes, pace
-        )
-        length = rule.best_length(chain.probabilities, pace, limit)
+        chain = make_chain(index, self.state.calibration, self._at, limit + 1, rule.slopes, pace)
+        length = rule.best_length(chain.probabilities, pace, limit) if chain.tokens else 0
         self._chain, self._num_drafted = chain, length
         if not length:
             return _EMPTY

@@ -151,7 +151,7 @@ def make_chain(  # noqa: PLR0917 - called once per pass, where keywords would co
     right is below pace * floors[k], since no longer chain can pay then. `floors` has `longest` + 1
     entries.
     """
-    chain = Chain([], [], [])
+    chain = Chain()
     found = index.occurrences(
         MAX_OCCURRENCES, f.MAX_MATCH, enough=LONG_MATCH, further=FURTHER_OCCURRENCES
     )
