@@ -100,13 +100,10 @@ class Acceptance:
             for node in siblings:
                 right = node == taken
                 confidence = draft.confidence[node] if draft.confidence else -1.0
-                level = _confidence_class(confidence)
-                _count(table, (match, level), right)
-                _count(table, (match, level, place, recent), right)
-                if level >= 0:
-                    # The record of tokens before they are drafted, when no confidence is known.
-                    _count(table, (match, -1), right)
-                    _count(table, (match, -1, place, recent), right)
+                # And the record of tokens before they are drafted, when no confidence is known.
+                for level in {_confidence_class(confidence), -1}:
+                    _count(table, (match, level), right)
+                    _count(table, (match, level, place, recent), right)
             followed = taken is not None
             self.recent = _RECENT_DECAY * self.recent + (1 - _RECENT_DECAY) * followed
 

@@ -58,19 +58,6 @@ class OccurrenceIndex:
     contain one. Position 0 also holds a separator, and ends every chain.
     """
 
-    __slots__ = (
-        "_base",
-        "_borrower",
-        "_last_pair",
-        "_last_token",
-        "_lender",
-        "_older_pair",
-        "_older_token",
-        "same_pair",
-        "same_token",
-        "tokens",
-    )
-
     def __init__(self, older: "OccurrenceIndex | None" = None) -> None:
         """Start empty, or as an extension of an older index, which may grow independently."""
         # The text, including separators; behind the end, that of an index that began here.
@@ -109,11 +96,7 @@ class OccurrenceIndex:
             lender._borrower = None  # noqa: SLF001
             for part in (self.tokens, self.same_token, self.same_pair):
                 del part[self._base :]
-        self.tokens, self.same_token, self.same_pair = [-1], [0], [0]
-        self._last_token, self._last_pair = {}, {}
-        self._older_token, self._older_pair = {}, {}
-        self._lender = None
-        self._base = 1
+        OccurrenceIndex.__init__(self)
 
     def _keep_apart(self) -> None:
         """Go on in lists of its own; an index that began here keeps the shared ones."""
@@ -254,22 +237,18 @@ class Memory:
         self.index = OccurrenceIndex()
         # Whether texts changed since the memory was loaded or saved.
         self.unsaved = False
-        self._path: Path | None = None
+        self.path: Path | None = None
         if directory is not None:
             if not vocabulary.isalnum():
                 raise ConfigError(
                     "a memory on disk needs the fingerprint of its vocabulary, letters and digits"
                 )
-            self._path = Path(directory) / f"memory-{vocabulary}.bin"
-            self._load(self._path)
+            self.path = Path(directory) / f"memory-{vocabulary}.bin"
+            self._load(self.path)
 
     def __len__(self) -> int:
         """Return the number of tokens, including one separator for each text."""
         return len(self.index) - 1
-
-    @property
-    def path(self) -> Path | None:
-        return self._path
 
     def add(self, tokens: Sequence[int]) -> None:
         """Add a text: a reply, or a file that replies may repeat."""
@@ -303,7 +282,7 @@ class Memory:
         The file is replaced atomically, and only its owner can read it. Raises OSError if it cannot
         be written.
         """
-        if self._path is None:
+        if self.path is None:
             return
         texts = self.texts()
         ids = np.array([token for text in texts for token in text], dtype=_ID_TYPE).tobytes()
@@ -313,8 +292,8 @@ class Memory:
             "sha256": hashlib.sha256(ids).hexdigest(),
         }
         content = _MAGIC + json.dumps(header).encode() + b"\n" + ids
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path, content, private=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path, content, private=True)
         self.unsaved = False
 
     def _drop_oldest(self, room: int) -> None:

@@ -30,7 +30,8 @@ class OpenDrafter(AutoDrafter):
     chain = property(lambda self: self._chain)
 
     def hold(self, chain, at, drafted=0):
-        """Stand there, having proposed `drafted` tokens of a chain."""
+        """Stand there, behind a prompt, having proposed `drafted` tokens of a chain."""
+        at.prompt_end = len(self._index)
         self._chain, self._at, self._num_drafted = chain, at, drafted
 
 
@@ -108,6 +109,9 @@ def test_the_chunks_of_a_reply_do_not_matter(prompt, reply, cuts):
         chunked.observe(tuple(reply[begin:end]))
     assert everything(chunked) == everything(whole)
     assert chunked.propose(9) == whole.propose(9)
+    # The index takes in a reply with the next draft.
+    assert everything(chunked) == everything(whole)
+    assert list(reply) == whole.index.tokens[whole.at.prompt_end :]
     for drafter in (whole, chunked):
         drafter.state.finish()
     assert chunked.state.memory.texts() == whole.state.memory.texts() == [reply] * bool(reply)

@@ -28,8 +28,6 @@ class TokenRate:
     that the same time would bring elsewhere (renewal reward; Dinkelbach's ratio of sums).
     """
 
-    __slots__ = ("cost", "tokens")
-
     def __init__(self) -> None:
         self.tokens = _START_TOKENS
         self.cost = _START_COST
@@ -52,8 +50,6 @@ class TokenRate:
 
 class PayingLength:
     """Finds the length of a draft that pays best, for one cost curve."""
-
-    __slots__ = ("_later_costs", "costs", "slopes")
 
     def __init__(self, curve: CostCurve, longest: int) -> None:
         """Read the costs of 1 to 1 + longest rows off the curve, relative to one row."""
@@ -182,7 +178,6 @@ class AutoDrafter(Drafter):
         self._reply, self._index = self.state.begin_reply()
         self._index.separate()
         self._at = Situation(memory_end=len(self._index))
-        self._prompt_taken = False
         self._chain: Chain | None = None
         self._num_drafted = 0
         self.use_curve(curve)
@@ -193,16 +188,30 @@ class AutoDrafter(Drafter):
     def observe(self, tokens: Sequence[int]) -> None:
         if not tokens:
             return
-        if not self._prompt_taken:
-            self._prompt_taken = True
+        at, chain = self._at, self._chain
+        if not at.prompt_end:
             self._index.extend(tokens)
-            self._at.prompt_end = len(self._index)
+            at.prompt_end = len(self._index)
             return
-        chain, self._chain = self._chain, None
-        if chain is not None:
-            self._learn(chain, tokens)
-            self.state.pace.add(len(tokens), self._rule.costs[self._num_drafted])
         self._reply += tokens
+        if chain is None:
+            return
+        # Which of its tokens, drafted or not, were right?
+        self._chain = None
+        self.state.pace.add(len(tokens), self._rule.costs[self._num_drafted])
+        if not chain.tokens:
+            at.last_outcome = min(2, at.last_outcome + 1)
+            return
+        right, at.bias = self.state.calibration.learn(
+            chain.tokens, chain.probabilities, chain.features, tokens,
+            self._index.tokens[-1], at.bias,
+        )  # fmt: skip
+        if right < min(len(chain.tokens), len(tokens)):
+            at.last_outcome = 1 if right else 2
+            at.streak = 0
+        else:
+            at.last_outcome = 0
+            at.streak += right
 
     def propose(self, limit: int) -> Draft:
         """Draft the chain that pays best, at most min(limit, max_length) tokens long."""
@@ -232,24 +241,6 @@ class AutoDrafter(Drafter):
     def count_drafted(self, count: int) -> None:
         """Take note that the pass has `count` draft tokens, where another drafter changed them."""
         self._num_drafted = min(count, self.max_length)
-
-    def _learn(self, chain: Chain, output: Sequence[int]) -> None:
-        """Learn which tokens of the last chain, drafted or not, were right."""
-        at = self._at
-        size = len(chain.tokens)
-        if not size:
-            at.last_outcome = min(2, at.last_outcome + 1)
-            return
-        right, at.bias = self.state.calibration.learn(
-            chain.tokens, chain.probabilities, chain.features, output,
-            self._index.tokens[-1], at.bias,
-        )  # fmt: skip
-        if right < min(size, len(output)):
-            at.last_outcome = 1 if right else 2
-            at.streak = 0
-        else:
-            at.last_outcome = 0
-            at.streak += right
 
 
 def _origins(chain: Chain, length: int, at: Situation) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, tanh
+from operator import itemgetter
 
 from akunu_py.drafting.auto import features as f
 from akunu_py.drafting.auto.calibration import (
@@ -110,10 +111,7 @@ def proposals(
     """
     groups: dict[int, list[Voter]] = {}
     for token, voter in zip(proposed, voters, strict=True):
-        if token in groups:
-            groups[token].append(voter)
-        else:
-            groups[token] = [voter]
+        groups.setdefault(token, []).append(voter)
     options: list[tuple[float, int, list[Voter]]] = []
     total = 0.0
     for token, group in groups.items():
@@ -121,13 +119,9 @@ def proposals(
         total += weight
         options.append((weight, token, group))
     if len(options) > MAX_PROPOSALS:
-        options.sort(key=_weight_of_option, reverse=True)
+        options.sort(key=itemgetter(0), reverse=True)
         del options[MAX_PROPOSALS:]
     return options, total
-
-
-def _weight_of_option(option: tuple[float, int, list[Voter]]) -> float:
-    return option[0]
 
 
 MAX_OCCURRENCES = 32
@@ -207,7 +201,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
         # 2. The features that the proposals share: the streak, the token before, and how certain
         # the chain's tokens were so far. At position 0 a proposal adds some below.
         after_previous = PREVIOUS_ROWS[by_previous.get(previous, UNSEEN)]
-        context = at.bias + weights[streak] + weights[after_previous]
+        shared = context = at.bias + weights[streak] + weights[after_previous]
         if position:
             earlier = f.EARLIER + first_certainty + certainty
             context += weights[earlier]
@@ -242,8 +236,7 @@ def _vote(  # noqa: PLR0917 - in one piece: calls and attributes would double it
                 recent = f.recent_row[match] + 3 * (followers[0] == token)
                 recent += 2 if len(followers) == 1 else followers[1] == token
                 similar = f.context_row[match] + f.context_column[alike]
-                context = at.bias + weights[streak] + weights[after_previous] + weights[earlier]
-                context += weights[recent] + weights[similar]
+                context = shared + weights[earlier] + (weights[recent] + weights[similar])
             of_token = TOKEN_ROWS[by_token.get(token, UNSEEN)]
             of_pair = PAIR_ROWS[by_pair.get(previous << PAIR_SHIFT ^ token, UNSEEN)]
             # 4. The estimate. The largest wins.
