@@ -58,6 +58,11 @@ class OccurrenceIndex:
     contain one. Position 0 also holds a separator, and ends every chain.
     """
 
+    __slots__ = (
+        "_base", "_borrower", "_last_pair", "_last_token", "_lender", "_older_pair", "_older_token",
+        "same_pair", "same_token", "tokens",
+    )  # fmt: skip
+
     def __init__(self, older: "OccurrenceIndex | None" = None) -> None:
         """Start empty, or as an extension of an older index, which may grow independently."""
         # The text, including separators; behind the end, that of an index that began here.

@@ -49,12 +49,11 @@ class CostCurve:
         if self.flat is not None:
             begin, until = self.flat
             rows = rows - max(0, min(rows, until) - begin)
-        index = bisect.bisect_left(self._rows, rows)
-        if index < len(self._rows) and self._rows[index] == rows:
+        if rows in self.points:
             return self.points[rows]
         if len(self._rows) == 1:
             return self.points[1]
-        index = min(index, len(self._rows) - 1)
+        index = min(bisect.bisect_left(self._rows, rows), len(self._rows) - 1)
         low, high = self._rows[index - 1], self._rows[index]
         share = (rows - low) / (high - low)
         return self.points[low] + share * (self.points[high] - self.points[low])

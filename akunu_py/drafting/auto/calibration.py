@@ -52,6 +52,8 @@ class Calibration:
     Raises ValueError unless there is one start weight for each feature.
     """
 
+    __slots__ = ("by_pair", "by_previous", "by_token", "weights")
+
     def __init__(self, start: Sequence[float]) -> None:
         if len(start) != features.NUM_WEIGHTS:
             raise ValueError(f"{len(start)} start weights for {features.NUM_WEIGHTS} features")

@@ -28,6 +28,8 @@ class TokenRate:
     that the same time would bring elsewhere (renewal reward; Dinkelbach's ratio of sums).
     """
 
+    __slots__ = ("cost", "tokens")
+
     def __init__(self) -> None:
         self.tokens = _START_TOKENS
         self.cost = _START_COST
@@ -50,6 +52,8 @@ class TokenRate:
 
 class PayingLength:
     """Finds the length of a draft that pays best, for one cost curve."""
+
+    __slots__ = ("_later_costs", "costs", "slopes")
 
     def __init__(self, curve: CostCurve, longest: int) -> None:
         """Read the costs of 1 to 1 + longest rows off the curve, relative to one row."""
@@ -178,6 +182,7 @@ class AutoDrafter(Drafter):
         self._reply, self._index = self.state.begin_reply()
         self._index.separate()
         self._at = Situation(memory_end=len(self._index))
+        self._prompt_taken = False
         self._chain: Chain | None = None
         self._num_drafted = 0
         self.use_curve(curve)
@@ -188,12 +193,13 @@ class AutoDrafter(Drafter):
     def observe(self, tokens: Sequence[int]) -> None:
         if not tokens:
             return
-        at, chain = self._at, self._chain
-        if not at.prompt_end:
+        if not self._prompt_taken:
+            self._prompt_taken = True
             self._index.extend(tokens)
-            at.prompt_end = len(self._index)
+            self._at.prompt_end = len(self._index)
             return
         self._reply += tokens
+        at, chain = self._at, self._chain
         if chain is None:
             return
         # Which of its tokens, drafted or not, were right?

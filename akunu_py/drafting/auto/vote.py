@@ -129,6 +129,7 @@ LONG_MATCH = 24  # after a match of this length only a few more occurrences are 
 FURTHER_OCCURRENCES = 4
 
 _LEAST = -inf
+_NOTHING = Chain()
 
 
 def make_chain(  # noqa: PLR0917 - called once per pass, where keywords would cost time
@@ -145,12 +146,12 @@ def make_chain(  # noqa: PLR0917 - called once per pass, where keywords would co
     right is below pace * floors[k], since no longer chain can pay then. `floors` has `longest` + 1
     entries.
     """
-    chain = Chain()
     found = index.occurrences(
         MAX_OCCURRENCES, f.MAX_MATCH, enough=LONG_MATCH, further=FURTHER_OCCURRENCES
     )
     if not found:
-        return chain
+        return _NOTHING
+    chain = Chain([], [], [])
     text = index.tokens
     size = len(text)
     # The chain is appended to the text for now, so that a match that reaches the end of the text
