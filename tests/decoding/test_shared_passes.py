@@ -209,6 +209,15 @@ def test_a_drafter_whose_time_does_not_pay_in_company_is_asked_less_often(confid
     assert least <= asked <= most
 
 
+def test_a_pause_tells_nothing_of_the_time_that_a_token_takes():
+    budget = budget_of(passes())
+    offered(budget, draft=Draft.chain((1, 2), "copy", 2, (0.9, 0.9)))
+    for propose_s in (0.02, 0.001, 0.001):
+        budget.observe(StepStats("x", 0, 0, 0, 1, "bonus", propose_s, 0.1, 0.0), (7,))
+        assert budget.drafter_time.a_token == pytest.approx(0.01)
+        assert budget.limit(0) == 0
+
+
 def test_a_tree_is_offered_by_its_best_path():
     tree = Draft((5, 6, 7), (-1, -1, 1), "tree", 9, (0.2, 0.9, 0.9))
     draft, offer = offered(budget_of(passes()), draft=tree)
