@@ -3,8 +3,7 @@
 #pragma once
 
 #include "attention.h"
-#include "whole_products_avx2.h"
-#include "whole_products_avx512.h"
+#include "wholes.h"
 
 namespace akunu {
 
@@ -127,7 +126,7 @@ void float_product(const Packed& w, int begin, int end, const float* x, int num_
                         y + size_t(m) * w.rows);
 }
 
-// AVX2 and AVX-512 have others, for codes that are whole numbers.
+// wholes.h has others for AVX2 and AVX-512.
 template <int BITS>
 void product_of(const Packed& w, int begin, int end, const float* x, int num_rows, float* y) {
   float_product<FormOf<BITS>>(w, begin, end, x, num_rows, y);
