@@ -54,15 +54,20 @@ def test_a_model_that_takes_trees_is_found_to(name, rows):
 
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
-@pytest.mark.parametrize("broken", ["positions", "mask", "window", "mask of sinks", "compaction"])
+@pytest.mark.parametrize(
+    "broken", ["positions", "mask", "window", "mask of sinks", "mask of codes", "compaction"]
+)
 def test_whatever_is_broken_is_found(monkeypatch, broken, dtype):
     """The control: each part of the way is needed, and the try sees that it is missing."""
-    name = "llama, windows with sinks" if broken == "mask of sinks" else "gemma3"
-    tried = Tried(build_family(name, dtype), 40)
+    name = {
+        "mask of sinks": "llama, windows with sinks",
+        "mask of codes": "llama, 8-bit caches",
+    }.get(broken, "gemma3")
+    tried = Tried(build_family(name, dtype), 40, variant_of(name).kv_bits)
     whole = forward.tree_mask
     if broken == "positions":
         monkeypatch.setattr(plan.PassRows, "places", range(40, 47))
-    elif broken == "mask":
+    elif broken in {"mask", "mask of codes"}:
         monkeypatch.setattr(forward, "tree_mask", lambda rows, before, *_: mx.tri(
             len(rows), before + len(rows), before) > 0)  # fmt: skip
     elif broken == "window":

@@ -6,6 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import nn
+from mlx_lm.models.cache import QuantizedKVCache
 
 from akunu_py.models.passes.forward import forward_of
 from akunu_py.models.passes.plan import PassPlan, PassRows
@@ -100,6 +101,7 @@ class Trees:
             said = refusal(
                 lambda: self._pairs(caches, rollback, size, num_lead),
                 "logits over a tree differ from chains",
+                quantized=any(isinstance(cache, QuantizedKVCache) for cache in leaves(caches)),
             )
         finally:
             rollback.restore(before)
