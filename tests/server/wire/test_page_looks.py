@@ -68,11 +68,12 @@ def test_panel_covers_a_narrow_page_until_it_is_left(server, open_page, panel, o
         assert page.evaluate("$('page').inert")
         way()
         expect(opened).to_be_hidden()
-        assert not page.evaluate("$('page').inert")
+        page.wait_for_function("!$('page').inert")
     page.get_by_role("button", name=opener, exact=True).click()
     page.set_viewport_size(WIDE)
     expect(opened).to_be_visible()
-    assert not page.evaluate("$('page').inert")
+    # The page hears of its size in a turn of its own.
+    page.wait_for_function("!$('page').inert")
 
 
 def test_five_fields_come_first_and_the_others_are_folded(server, open_page):
