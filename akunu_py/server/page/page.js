@@ -263,10 +263,11 @@ async function begin() {
   restore();
   startWorker();
   loadModels();
+  // Now: whoever asks before the settings are read has a chat whose reply is not kept yet.
+  const id = location.hash.slice(1);
   await unlessRefused(async () => {
     store.keeps = (await store.setting("keeps")) ?? true;
     if (await store.setting("sources")) showSources(true);
-    const id = location.hash.slice(1);
     if (id && !(await openChat(id))) showAddress();
     if ((await store.setting("lists")) === false) panels.chats.show(false, { focus: false });
   });
