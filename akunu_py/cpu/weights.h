@@ -87,6 +87,7 @@ struct SixteenE2M1 {
   }
 };
 
+// Codes that are whole numbers are multiplied as such (wholes.h).
 template <int BITS>
 using FormOf = SixteenE2M1;
 

@@ -91,8 +91,7 @@ class ModelFile:
     def open(self, available: int) -> Steps[Engine]:
         """Open the model's files if it fits into `available` bytes; return the steps that load it.
 
-        It is called from any thread, and the steps are made by the one that owns MLX. Both raise
-        AkunuError.
+        Any thread may call it; the thread that owns MLX takes the steps. Both raise AkunuError.
         """
         context = self.context
         if self._checked:

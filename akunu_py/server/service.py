@@ -1,4 +1,4 @@
-"""What the routes of all APIs share: the backend, its models, and what is told of replies."""
+"""What the routes of all APIs share: the backend, its models, and records of replies."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence

@@ -263,12 +263,13 @@ async function begin() {
   restore();
   startWorker();
   loadModels();
-  // Now: whoever asks before the settings are read has a chat whose reply is not kept yet.
+  // Now, since a question gives the page the address of its chat.
   const id = location.hash.slice(1);
   await unlessRefused(async () => {
     store.keeps = (await store.setting("keeps")) ?? true;
     if (await store.setting("sources")) showSources(true);
-    if (id && !(await openChat(id))) showAddress();
+    // Whoever was faster is in a chat of their own, whose reply is not kept yet.
+    if (id && !turns.size && !(await openChat(id))) showAddress();
     if ((await store.setting("lists")) === false) panels.chats.show(false, { focus: false });
   });
   await showChats();

@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from page_actions import ask, last_reply, reload, show_list, talk
+from page_actions import ask, last_reply, reload, show_list, talk, wait_until_kept
 from scripted_server import ACCEPTED, MODEL, USAGE, Pause, ScriptedBackend, running, said
 
 from akunu_py.server.events import Finished
@@ -289,6 +289,28 @@ def test_chat_deleted_during_its_reply_does_not_return(server, backend, open_pag
     expect(page.locator("#notice-words")).to_contain_text("deleted")
     assert page.evaluate("store.chats()") == page.evaluate("store.turns()") == []
     page.get_by_role("button", name="Undo").click()
+    expect(last_reply(page).locator(".answer")).to_have_text("Half")
+
+
+def test_question_before_the_settings_are_read_keeps_its_reply(server, backend, open_page):
+    backend.play([ACCEPTED, ContentDelta("Half"), Pause()])
+    other = open_page(server)
+    # The transaction that reads one of them does not end before it may.
+    other.context.add_init_script("""
+        const get = IDBObjectStore.prototype.get;
+        IDBObjectStore.prototype.get = function (name) {
+            const hold = () => window.free || (get.call(this, "").onsuccess = hold);
+            if (name === "sources") hold();
+            return get.call(this, name);
+        };
+    """)
+    page = open_page(server, beside=other)
+    ask(page)
+    expect(last_reply(page).locator(".answer")).to_have_text("Half")
+    page.evaluate("window.free = true")
+    wait_until_kept(page)
+    page.keyboard.press("Escape")
+    expect(last_reply(page).get_by_text("Stopped.")).to_be_visible()
     expect(last_reply(page).locator(".answer")).to_have_text("Half")
 
 
